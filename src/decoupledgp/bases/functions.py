@@ -1,0 +1,131 @@
+"""The two kinds of functions: squared exponentials (points or multiscale), and any kernel's."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from decoupledgp import ops
+from decoupledgp.bases.base import Functions
+
+__all__ = ["KernelFunctions", "SEFunctions"]
+
+
+class SEFunctions(Functions):
+    """Generalized SE-ARD functions with locations z and length-scales l_m (appendix C.1).
+
+    Against data, φ_xᵀψ_m = exp(F_x·G_m + b_m) with features that depend on rows or functions only
+    (`ops.exp_matmul`). `l = None` stands for l_m = s: plain inducing points, whose features are half
+    as long and whose Gram matrix is again an exponential of a product.
+    """
+
+    def __init__(
+        self, z: Float[Tensor, "m d"], s: Float[Tensor, " d"], l: Float[Tensor, "m d"] | None
+    ):
+        self.z, self.s, self.l = z, s, l
+        # Distances do not care where the origin is, but products of large numbers do.
+        self.origin = z.detach().mean(0) if len(z) else torch.zeros_like(s)
+        centred = z - self.origin
+        if l is None:
+            scaled = centred / s
+            self.G = torch.cat([scaled, scaled.new_ones(len(z), 1)], 1)
+            self.b = -0.5 * scaled.square().sum(1)
+        else:
+            w = 1 / (l.square() + s.square())
+            self.G = torch.cat([w, centred * w], 1)
+            self.b = (0.5 * torch.log(2 * l * s * w) - centred.square() * w).sum(1)
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def evaluate(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+        return ops.exp_dense(self._row_features(x), self.G, self.b)
+
+    def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
+        return ops.exp_matmul(self._row_features(x), self.G, self.b, A)
+
+    def gram(self) -> Float[Tensor, "m m"]:
+        if self.l is None:
+            return self.evaluate(self.z)
+        return ops.multiscale_gram(self.z, self.l, self.z, self.l)
+
+    def diagonal(self) -> Float[Tensor, " m"]:
+        return torch.ones_like(self.b)
+
+    def project(self, other: Functions, A: Float[Tensor, "k p"]) -> Float[Tensor, "m p"]:
+        assert isinstance(other, SEFunctions)
+        if self.l is None:
+            return other.matmul(self.z, A)
+        return ops.multiscale_gram(self.z, self.l, other.z, other.lengthscales()) @ A
+
+    def quadratic(
+        self, A: Float[Tensor, "m p"], columns: Int[Tensor, " s"] | None = None
+    ) -> Float[Tensor, ""]:
+        some, A_s = (self, A) if columns is None else (self.take(columns), A[columns])
+        scale = len(self) / max(len(some), 1)
+        if self.l is None:
+            return scale * (A * some.matmul(self.z, A_s)).sum()
+        return scale * ops.multiscale_quadratic(
+            self.z, self.l, A, some.z, some.lengthscales(), A_s
+        )
+
+    def take(self, index: Int[Tensor, " s"]) -> SEFunctions:
+        return SEFunctions(self.z[index], self.s, None if self.l is None else self.l[index])
+
+    def join(self, other: Functions) -> SEFunctions:
+        assert isinstance(other, SEFunctions)
+        z = torch.cat([self.z, other.z])
+        if self.l is None and other.l is None:
+            return SEFunctions(z, self.s, None)
+        return SEFunctions(z, self.s, torch.cat([self.lengthscales(), other.lengthscales()]))
+
+    def lengthscales(self) -> Float[Tensor, "m d"]:
+        """Return l_m for every function, also where it is the kernel's own."""
+        return self.s.expand_as(self.z) if self.l is None else self.l
+
+    def _row_features(self, x: Tensor) -> Tensor:
+        centred = x - self.origin
+        if self.l is None:
+            scaled = centred / self.s
+            return torch.cat([scaled, -0.5 * scaled.square().sum(1, keepdim=True)], 1)
+        return torch.cat([-centred.square(), 2 * centred], 1)
+
+
+class KernelFunctions(Functions):
+    """Functions φ_z of any GPyTorch kernel: inducing points."""
+
+    def __init__(self, kernel: Kernel, z: Float[Tensor, "m d"]):
+        self.kernel, self.z = kernel, z
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def evaluate(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+        return ops.kernel_dense(self.kernel, x, self.z)
+
+    def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
+        return ops.kernel_matmul(self.kernel, x, self.z, A)
+
+    def gram(self) -> Float[Tensor, "m m"]:
+        return ops.kernel_dense(self.kernel, self.z, self.z)
+
+    def diagonal(self) -> Float[Tensor, " m"]:
+        return self.kernel(self.z, diag=True)  # type: ignore[no-any-return]
+
+    def project(self, other: Functions, A: Float[Tensor, "k p"]) -> Float[Tensor, "m p"]:
+        return other.matmul(self.z, A)
+
+    def quadratic(
+        self, A: Float[Tensor, "m p"], columns: Int[Tensor, " s"] | None = None
+    ) -> Float[Tensor, ""]:
+        some, A_s = (self, A) if columns is None else (self.take(columns), A[columns])
+        return len(self) / max(len(some), 1) * (A * some.matmul(self.z, A_s)).sum()
+
+    def take(self, index: Int[Tensor, " s"]) -> KernelFunctions:
+        return KernelFunctions(self.kernel, self.z[index])
+
+    def join(self, other: Functions) -> KernelFunctions:
+        assert isinstance(other, KernelFunctions)
+        return KernelFunctions(self.kernel, torch.cat([self.z, other.z]))

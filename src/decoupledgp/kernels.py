@@ -1,0 +1,60 @@
+"""The prior's kernel k = ρ² g: GPyTorch kernels, with the scale ρ² held apart, one per output.
+
+The paper's basis functions live in the RKHS of the *unscaled* kernel g, so that the prior is a
+standard Gaussian measure and ρ belongs to the likelihood side only. A `ScaleKernel` whose batch has
+one entry per output says exactly that: its `base_kernel` is g, its `outputscale` is ρ².
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["is_se_ard", "log_positive", "median_distance", "scaled_kernel", "se_ard"]
+
+
+def log_positive(lower: float = 0.0) -> GreaterThan:
+    """Return a constraint value > lower that is learnt on the log scale, as the paper does."""
+    return GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
+
+
+def se_ard(n_features: int) -> RBFKernel:
+    """Return the squared-exponential kernel with one length-scale s_d per feature."""
+    return RBFKernel(ard_num_dims=n_features, lengthscale_constraint=log_positive())
+
+
+def is_se_ard(kernel: Kernel) -> bool:
+    """Whether g is the plain SE(-ARD) kernel, for which the fast operators hold."""
+    return type(kernel) is RBFKernel and kernel.active_dims is None and not kernel.batch_shape
+
+
+def scaled_kernel(kernel: Kernel, n_outputs: int) -> ScaleKernel:
+    """Return a copy of `kernel` as ρ² g with one ρ² per output.
+
+    A `ScaleKernel` gives its base kernel and its scale; any other kernel is g itself, with ρ² = 1.
+    """
+    kernel = copy.deepcopy(kernel)
+    outputscale: Tensor | float = 1.0
+    if type(kernel) is ScaleKernel:
+        kernel, outputscale = kernel.base_kernel, kernel.outputscale.detach()
+    scaled = ScaleKernel(
+        kernel, batch_shape=torch.Size([n_outputs]), outputscale_constraint=log_positive()
+    )
+    scaled.outputscale = torch.as_tensor(outputscale).expand(n_outputs).clone()
+    return scaled
+
+
+def median_distance(x: Float[Tensor, "n d"]) -> float:
+    """Return the median of the pairwise distances between distinct rows (the "median trick").
+
+    Rows that coincide say nothing about a length-scale and are left out; if all do, every scale
+    fits, and the distance of two independent standardised rows, √(2d), is as good as any.
+    """
+    distances = torch.pdist(x.double())
+    distances = distances[distances > 0]
+    return float(distances.median()) if len(distances) else float(2 * x.shape[1]) ** 0.5

@@ -1,0 +1,17 @@
+"""The two hot operators, K_Xα a and aᵀK_{α,S} a_S, and their small dense relatives.
+
+Nobody outside this package knows about blocks, Numba, threads or devices.
+"""
+
+from decoupledgp.ops.exponential import exp_dense, exp_matmul
+from decoupledgp.ops.generic import kernel_dense, kernel_matmul
+from decoupledgp.ops.multiscale import multiscale_gram, multiscale_quadratic
+
+__all__ = [
+    "exp_dense",
+    "exp_matmul",
+    "kernel_dense",
+    "kernel_matmul",
+    "multiscale_gram",
+    "multiscale_quadratic",
+]

@@ -1,0 +1,213 @@
+"""The multiscale quadratic Σ_ij (a_i·a_j) K_ij and all its gradients in one fused CPU loop (Numba).
+
+l_i² + l_j² does not factor, so this is the one place with O(M |S| D) elementwise work. Each pair is
+visited once: the kernel value, its product with the coefficients and the derivatives in locations
+and length-scales come out of the same registers. Only `multiscale.py` imports this file, and only
+when it first needs it, because importing Numba takes a second.
+
+The loop releases the GIL and is run by a small thread pool over a fixed number of lanes, so results
+do not depend on the number of threads, and no threading layer of Numba's is involved (those abort
+the process when two Python threads meet in them, or after a fork).
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import float32, njit
+from numba.extending import overload
+
+__all__ = ["PairGradients", "quadratic"]
+
+TILE = 128
+LANES = 16
+MIN_LANE = 128
+
+Array = np.ndarray[Any, Any]
+
+
+class PairGradients(NamedTuple):
+    """Value of the quadratic and its gradients in locations, log length-scales and coefficients."""
+
+    value: float
+    z_i: Array
+    log_l_i: Array
+    A_i: Array
+    z_j: Array
+    log_l_j: Array
+    A_j: Array
+
+
+def quadratic(
+    z_i: Array, l_i: Array, A_i: Array, z_j: Array, l_j: Array, A_j: Array, *, gradients: bool
+) -> PairGradients:
+    """Return Σ_ij (A_i A_jᵀ)_ij K_ij and, if asked, its gradients (math.md, "multiscale basis")."""
+    m, d = z_i.shape
+    n, p = A_j.shape
+    lanes = max(1, min(LANES, m // MIN_LANE))
+    edges = np.linspace(0, m, lanes + 1).astype(np.int64)
+    right = [np.ascontiguousarray(part.T) for part in (z_j, l_j, A_j)]
+    left_out = (np.zeros_like(z_i), np.zeros_like(z_i), np.zeros_like(A_i), np.zeros(m, z_i.dtype))
+    right_out = [
+        tuple(np.zeros((rows, n), z_i.dtype) for rows in (d, d, p, 1)) for _ in range(lanes)
+    ]
+    jobs = [
+        _pool(os.getpid(), torch.get_num_threads()).submit(
+            _pairs, z_i, l_i, A_i, *right, edges[k], edges[k + 1], *left_out, *right_out[k], gradients
+        )
+        for k in range(lanes)
+    ]
+    value = sum(job.result() for job in jobs)
+    Tu_i, h_i, K_i, T_i = left_out
+    Tu_j, h_j, K_j, T_j = (np.sum(part, axis=0).T for part in zip(*right_out, strict=True))
+    half = z_i.dtype.type(0.5)
+    return PairGradients(
+        value,
+        z_i=-2 * Tu_i,
+        log_l_i=half * T_i[:, None] + l_i**2 * h_i,
+        A_i=K_i,
+        z_j=2 * Tu_j,
+        log_l_j=half * T_j + l_j**2 * h_j,
+        A_j=K_j,
+    )
+
+
+@lru_cache(maxsize=1)
+def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
+    """One pool per process and thread count: a forked child makes its own."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="decoupledgp")
+
+
+# Reassociation lets sums over a tile run in vector registers; nothing here assumes finite numbers.
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+def _pairs(
+    z_i, l_i, A_i, z_j, l_j, A_j, start, stop, Tu_i, h_i, K_i, T_i, Tu_j, h_j, K_j, T_j, gradients
+):  # type: ignore[no-untyped-def]
+    """Fill the sums over pairs (i in [start, stop), all j); arguments of the right side are transposed.
+
+    T = (a_i·a_j) K, u = (z_i - z_j) / (l_i² + l_j²), h = T (2u² - 1 / (l_i² + l_j²)).
+    """
+    dtype = z_i.dtype
+    d, n = z_j.shape
+    p = A_i.shape[1]
+    one, two = dtype.type(1.0), dtype.type(2.0)
+    E, K, T = np.empty(TILE, dtype), np.empty(TILE, dtype), np.empty(TILE, dtype)
+    u, iq = np.empty((d, TILE), dtype), np.empty((d, TILE), dtype)
+    value = 0.0
+    for i in range(start, stop):
+        for at in range(0, n, TILE):
+            w = min(TILE, n - at)
+            # Slices, because an index k that starts at 0 needs no wrap-around test and vectorises.
+            E[:] = 0
+            T[:] = one  # for now: the product of 2 l_i l_j / (l_i² + l_j²) ≤ 1, which cannot overflow
+            for c in range(d):
+                z, l = z_i[i, c], l_i[i, c]  # noqa: E741
+                l2, l_twice = l * l, two * l
+                z_c, l_c, u_c, iq_c = z_j[c, at : at + w], l_j[c, at : at + w], u[c], iq[c]
+                for k in range(w):
+                    inverse = one / (l2 + l_c[k] * l_c[k])
+                    diff = z - z_c[k]
+                    E[k] += diff * diff * inverse
+                    T[k] *= l_twice * l_c[k] * inverse
+                    iq_c[k] = inverse
+                    u_c[k] = diff * inverse
+            _exp_of_negative(E, K)
+            for k in range(w):
+                K[k] *= np.sqrt(T[k])
+                T[k] = 0
+            for c in range(p):
+                a, A_c, K_c = A_i[i, c], A_j[c, at : at + w], K_j[c, at : at + w]
+                s = dtype.type(0.0)
+                for k in range(w):
+                    T[k] += a * A_c[k]
+                    s += K[k] * A_c[k]
+                    K_c[k] += a * K[k]
+                K_i[i, c] += s
+            s = dtype.type(0.0)
+            for k in range(w):
+                T[k] *= K[k]
+                s += T[k]
+            T_i[i] += s
+            value += s
+            if not gradients:
+                continue
+            T_c = T_j[0, at : at + w]
+            for k in range(w):
+                T_c[k] += T[k]
+            for c in range(d):
+                sum_Tu, sum_h = dtype.type(0.0), dtype.type(0.0)
+                u_c, iq_c, Tu_c, h_c = u[c], iq[c], Tu_j[c, at : at + w], h_j[c, at : at + w]
+                for k in range(w):
+                    Tu = T[k] * u_c[k]
+                    h = two * Tu * u_c[k] - T[k] * iq_c[k]
+                    sum_Tu += Tu
+                    sum_h += h
+                    Tu_c[k] += Tu
+                    h_c[k] += h
+                Tu_i[i, c] += sum_Tu
+                h_i[i, c] += sum_h
+    return value
+
+
+def _exp_of_negative(E, out):  # type: ignore[no-untyped-def]
+    """Write exp(-E) for E ≥ 0 into `out`: a polynomial that vectorises, unlike the C library's exp."""
+
+
+@overload(_exp_of_negative, jit_options={"fastmath": False})  # the split of ln 2 must stay
+def _typed_exp(E, out):  # type: ignore[no-untyped-def]
+    """Pick the exponential for the array's type: range reduction to ±ln2/2, then a polynomial."""
+    return _exp32 if E.dtype == float32 else _exp64
+
+
+LOG2E32, LN2_HIGH32, LN2_LOW32 = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+HALF32, ONE32, CLIP32 = np.float32(0.5), np.float32(1.0), np.float32(87.0)
+P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+
+
+def _exp32(E, out):  # type: ignore[no-untyped-def]
+    bits = np.empty(E.shape[0], np.int32)
+    power = bits.view(np.float32)
+    for k in range(E.shape[0]):
+        x = -min(E[k], CLIP32)
+        n = np.floor(x * LOG2E32 + HALF32)
+        r = x - n * LN2_HIGH32 - n * LN2_LOW32
+        y = ((((P0 * r + P1) * r + P2) * r + P3) * r + P4) * r + P5
+        out[k] = y * r * r + r + ONE32
+        bits[k] = (np.int32(n) + np.int32(127)) << np.int32(23)
+    for k in range(E.shape[0]):
+        out[k] *= power[k]
+
+
+LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93145751953125e-1, 1.42860682030941723212e-6
+
+
+def _exp64(E, out):  # type: ignore[no-untyped-def]
+    bits = np.empty(E.shape[0], np.int64)
+    power = bits.view(np.float64)
+    for k in range(E.shape[0]):
+        x = -min(E[k], 708.0)
+        n = np.floor(x * LOG2E + 0.5)
+        r = x - n * LN2_HIGH - n * LN2_LOW
+        y = 1.0 / 6227020800.0
+        y = y * r + 1.0 / 479001600.0
+        y = y * r + 1.0 / 39916800.0
+        y = y * r + 1.0 / 3628800.0
+        y = y * r + 1.0 / 362880.0
+        y = y * r + 1.0 / 40320.0
+        y = y * r + 1.0 / 5040.0
+        y = y * r + 1.0 / 720.0
+        y = y * r + 1.0 / 120.0
+        y = y * r + 1.0 / 24.0
+        y = y * r + 1.0 / 6.0
+        y = y * r + 0.5
+        y = y * r + 1.0
+        out[k] = y * r + 1.0
+        bits[k] = (np.int64(n) + np.int64(1023)) << np.int64(52)
+    for k in range(E.shape[0]):
+        out[k] *= power[k]

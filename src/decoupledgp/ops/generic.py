@@ -1,0 +1,40 @@
+"""K_Xα a for any GPyTorch kernel: blocks of functions, each computed again in the backward pass."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from decoupledgp.ops.exponential import blocks
+
+__all__ = ["kernel_dense", "kernel_matmul"]
+
+
+def kernel_dense(
+    kernel: Kernel, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]
+) -> Float[Tensor, "n m"]:
+    """Return the kernel matrix itself, for bases small enough to hold it."""
+    return kernel(x, z).to_dense()  # type: ignore[no-any-return]
+
+
+def kernel_matmul(
+    kernel: Kernel,
+    x: Float[Tensor, "n d"],
+    z: Float[Tensor, "m d"],
+    A: Float[Tensor, "m p"],
+) -> Float[Tensor, "n p"]:
+    """Return k(x, z) A in O(n · block) memory, with gradients in x, z, A and the kernel's parameters."""
+    out = x.new_zeros(x.shape[0], A.shape[1])
+    for part in blocks(x.shape[0], z.shape[0]):
+        if torch.is_grad_enabled():
+            out = out + checkpoint(_product, kernel, x, z[part], A[part], use_reentrant=False)
+        else:
+            out += _product(kernel, x, z[part], A[part])
+    return out
+
+
+def _product(kernel: Kernel, x: Tensor, z: Tensor, A: Tensor) -> Tensor:
+    return kernel_dense(kernel, x, z) @ A

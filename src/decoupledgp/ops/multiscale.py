@@ -1,0 +1,169 @@
+"""Inner products of multiscale basis functions (generalized SE-ARD, equation in appendix C.1).
+
+ψ_iᵀψ_j = Π_d (2 l_id l_jd / (l_id² + l_jd²))^½ exp(-(z_id - z_jd)² / (l_id² + l_jd²)).
+
+Two operators: the Gram matrix, for small bases, and the sum Σ_ij (a_i·a_j) ψ_iᵀψ_j of the mean's KL,
+which never holds more than one block of it. Both have hand-derived gradients; no (M, M, D) array
+exists. The second runs as one fused loop on a CPU with Numba (`fused.py`) and as blocked PyTorch
+anywhere else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from decoupledgp.ops.exponential import blocks
+
+__all__ = ["multiscale_gram", "multiscale_quadratic"]
+
+log = logging.getLogger(__name__)
+
+
+def multiscale_gram(
+    z_i: Float[Tensor, "m d"],
+    l_i: Float[Tensor, "m d"],
+    z_j: Float[Tensor, "n d"],
+    l_j: Float[Tensor, "n d"],
+) -> Float[Tensor, "m n"]:
+    """Return all inner products of two sets of functions with locations z and length-scales l."""
+    return _Gram.apply(z_i, l_i, z_j, l_j)  # type: ignore[no-any-return]
+
+
+def multiscale_quadratic(
+    z_i: Float[Tensor, "m d"],
+    l_i: Float[Tensor, "m d"],
+    A_i: Float[Tensor, "m p"],
+    z_j: Float[Tensor, "n d"],
+    l_j: Float[Tensor, "n d"],
+    A_j: Float[Tensor, "n p"],
+) -> Float[Tensor, ""]:
+    """Return Σ_p A_i[:, p]ᵀ K A_j[:, p], with gradients in all six, in O(m n d) time and O(m + n) memory."""
+    return _Quadratic.apply(z_i, l_i, A_i, z_j, l_j, A_j)  # type: ignore[no-any-return]
+
+
+class _Gram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
+        K = _pair_kernel(z_i, l_i, z_j, l_j)
+        ctx.save_for_backward(z_i, l_i, z_j, l_j, K)
+        return K
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        z_i, l_i, z_j, l_j, K = ctx.saved_tensors
+        g = _pair_gradients(grads[0] * K, z_i, l_i, z_j, l_j)
+        return g.z_i, g.log_l_i / l_i, g.z_j, g.log_l_j / l_j
+
+
+class _Quadratic(torch.autograd.Function):
+    """The gradients come out of the forward pass; the backward pass only scales them."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        gradients = any(ctx.needs_input_grad)
+        run = _fused_quadratic if _use_numba(inputs[0]) else _blocked_quadratic
+        value, *partials = run(*inputs, gradients=gradients)
+        if gradients:
+            ctx.save_for_backward(*partials)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return tuple(partial * grads[0] for partial in ctx.saved_tensors)
+
+
+class _PairGradients(NamedTuple):
+    z_i: Tensor
+    log_l_i: Tensor
+    z_j: Tensor
+    log_l_j: Tensor
+
+
+def _pair_kernel(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
+    """Dimension by dimension: the product of ratios ≤ 1 can underflow (to the right limit), not overflow."""
+    exponent = z_i.new_zeros(z_i.shape[0], z_j.shape[0])
+    ratio = torch.ones_like(exponent)
+    for d in range(z_i.shape[1]):
+        total = l_i[:, d, None].square() + l_j[:, d].square()
+        exponent.addcdiv_((z_i[:, d, None] - z_j[:, d]).square_(), total, value=-1)
+        ratio.mul_((2 * l_i[:, d, None] * l_j[:, d]).div_(total))
+    return exponent.exp_().mul_(ratio.sqrt_())
+
+
+def _pair_gradients(
+    T: Tensor, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor
+) -> _PairGradients:
+    """Chain rule for T_ij = K_ij ∂/∂K_ij; with u = (z_i - z_j) / (l_i² + l_j²) (math.md)."""
+    g = _PairGradients(*(torch.empty_like(part) for part in (z_i, l_i, z_j, l_j)))
+    half_i, half_j = 0.5 * T.sum(1), 0.5 * T.sum(0)
+    for d in range(z_i.shape[1]):
+        total = l_i[:, d, None].square() + l_j[:, d].square()
+        u = (z_i[:, d, None] - z_j[:, d]).div_(total)
+        Tu = T * u
+        h = 2 * Tu * u - T / total
+        g.z_i[:, d], g.z_j[:, d] = -2 * Tu.sum(1), 2 * Tu.sum(0)
+        g.log_l_i[:, d] = half_i + l_i[:, d].square() * h.sum(1)
+        g.log_l_j[:, d] = half_j + l_j[:, d].square() * h.sum(0)
+    return g
+
+
+def _blocked_quadratic(
+    z_i: Tensor, l_i: Tensor, A_i: Tensor, z_j: Tensor, l_j: Tensor, A_j: Tensor, *, gradients: bool
+) -> list[Tensor]:
+    """Device-neutral version: one block of left functions against all right ones at a time."""
+    out = [torch.zeros_like(part) for part in (z_i, l_i, A_i, z_j, l_j, A_j)]
+    value = z_i.new_zeros(())
+    for part in blocks(z_j.shape[0], z_i.shape[0]):
+        K = _pair_kernel(z_i[part], l_i[part], z_j, l_j)
+        KA = K @ A_j
+        value = value + (A_i[part] * KA).sum()
+        if not gradients:
+            continue
+        T = (A_i[part] @ A_j.T).mul_(K)
+        g = _pair_gradients(T, z_i[part], l_i[part], z_j, l_j)
+        out[0][part], out[1][part], out[2][part] = g.z_i, g.log_l_i / l_i[part], KA
+        out[3] += g.z_j
+        out[4] += g.log_l_j / l_j
+        out[5] += K.T @ A_i[part]
+    return [value, *out]
+
+
+def _fused_quadratic(*inputs: Tensor, gradients: bool) -> list[Tensor]:
+    from decoupledgp.ops import fused
+
+    arrays = [part.detach().contiguous().numpy() for part in inputs]
+    value, *partials = fused.quadratic(*arrays, gradients=gradients)
+    out = [torch.from_numpy(part) for part in partials]
+    for k in (1, 4):  # from log l to l
+        out[k] = out[k] / inputs[k].detach()
+    return [inputs[0].new_tensor(value), *out]
+
+
+def _use_numba(example: Tensor) -> bool:
+    return (
+        example.device.type == "cpu"
+        and example.dtype in (torch.float32, torch.float64)
+        and _numba_ready()
+    )
+
+
+@lru_cache(maxsize=1)
+def _numba_ready() -> bool:
+    """Import and compile once per process; Numba keeps the compiled loop on disk for the next one."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    start = time.perf_counter()
+    for dtype in (torch.float32, torch.float64):
+        _fused_quadratic(*(torch.ones(1, 1, dtype=dtype) for _ in range(6)), gradients=True)
+    seconds = time.perf_counter() - start
+    if seconds > 1:
+        log.warning("compiled the multiscale loop in %.1f s; the result is cached on disk", seconds)
+    return True
