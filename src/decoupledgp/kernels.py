@@ -7,15 +7,25 @@ one entry per output says exactly that: its `base_kernel` is g, its `outputscale
 
 from __future__ import annotations
 
-import copy
+from typing import Any
 
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
-from torch import Tensor
+from linear_operator import to_dense
+from torch import Tensor, nn
+from torch.func import functional_call
 
-__all__ = ["is_se_ard", "log_positive", "median_distance", "scaled_kernel", "se_ard"]
+__all__ = [
+    "DoubleKernel",
+    "is_se_ard",
+    "log_positive",
+    "median_distance",
+    "prior_diagonal",
+    "scaled_kernel",
+    "se_ard",
+]
 
 
 def log_positive(lower: float = 0.0) -> GreaterThan:
@@ -34,19 +44,48 @@ def is_se_ard(kernel: Kernel) -> bool:
 
 
 def scaled_kernel(kernel: Kernel, n_outputs: int) -> ScaleKernel:
-    """Return a copy of `kernel` as ρ² g with one ρ² per output.
+    """Return `kernel` as ρ² g with one ρ² per output.
 
     A `ScaleKernel` gives its base kernel and its scale; any other kernel is g itself, with ρ² = 1.
     """
-    kernel = copy.deepcopy(kernel)
     outputscale: Tensor | float = 1.0
     if type(kernel) is ScaleKernel:
+        if kernel.batch_shape == (n_outputs,):
+            return kernel
         kernel, outputscale = kernel.base_kernel, kernel.outputscale.detach()
     scaled = ScaleKernel(
         kernel, batch_shape=torch.Size([n_outputs]), outputscale_constraint=log_positive()
     )
     scaled.outputscale = torch.as_tensor(outputscale).expand(n_outputs).clone()
     return scaled
+
+
+def prior_diagonal(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """Return g(x, x) for every row."""
+    return x.new_ones(len(x)) if is_se_ard(kernel) else kernel(x, diag=True)
+
+
+class DoubleKernel:
+    """A kernel evaluated in float64 at its present parameters, whatever their type; differentiable."""
+
+    def __init__(self, kernel: Kernel):
+        self.dense = _Dense(kernel)
+        tensors = [*self.dense.named_parameters(), *self.dense.named_buffers()]
+        self.values = {
+            name: value.double() if value.is_floating_point() else value for name, value in tensors
+        }
+
+    def __call__(self, x: Tensor, z: Tensor | None = None, diag: bool = False) -> Tensor:
+        return functional_call(self.dense, self.values, (x, z, diag))  # type: ignore[no-any-return]
+
+
+class _Dense(nn.Module):
+    def __init__(self, kernel: Kernel):
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x: Tensor, z: Tensor | None, diag: bool) -> Any:
+        return to_dense(self.kernel(x, z, diag=diag))
 
 
 def median_distance(x: Float[Tensor, "n d"]) -> float:

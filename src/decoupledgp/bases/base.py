@@ -32,8 +32,8 @@ class Functions(ABC):
         """Return K_Xα A without ρ, in blocks: memory linear in n and in m."""
 
     @abstractmethod
-    def gram(self) -> Float[Tensor, "m m"]:
-        """Return all inner products ψ_mᵀψ_n: K_β. For small bases."""
+    def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
+        """Return all inner products ψ_mᵀψ_n, with the others or among themselves. For small bases."""
 
     @abstractmethod
     def diagonal(self) -> Float[Tensor, " m"]:
@@ -52,6 +52,10 @@ class Functions(ABC):
     @abstractmethod
     def take(self, index: Int[Tensor, " s"]) -> Functions:
         """Return some of the functions."""
+
+    @abstractmethod
+    def double(self) -> Functions:
+        """Return the same functions in float64."""
 
     @abstractmethod
     def join(self, other: Functions) -> Functions:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from decoupledgp import ops
 from decoupledgp.bases.base import Functions
+from decoupledgp.kernels import DoubleKernel
 
 __all__ = ["KernelFunctions", "SEFunctions"]
 
@@ -46,10 +47,12 @@ class SEFunctions(Functions):
     def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
         return ops.exp_matmul(self._row_features(x), self.G, self.b, A)
 
-    def gram(self) -> Float[Tensor, "m m"]:
+    def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
+        other = self if other is None else other
+        assert isinstance(other, SEFunctions)
         if self.l is None:
-            return self.evaluate(self.z)
-        return ops.multiscale_gram(self.z, self.l, self.z, self.l)
+            return other.evaluate(self.z)
+        return ops.multiscale_gram(self.z, self.l, other.z, other.lengthscales())
 
     def diagonal(self) -> Float[Tensor, " m"]:
         return torch.ones_like(self.b)
@@ -58,7 +61,7 @@ class SEFunctions(Functions):
         assert isinstance(other, SEFunctions)
         if self.l is None:
             return other.matmul(self.z, A)
-        return ops.multiscale_gram(self.z, self.l, other.z, other.lengthscales()) @ A
+        return ops.multiscale_matmul(self.z, self.l, other.z, other.lengthscales(), A)
 
     def quadratic(
         self, A: Float[Tensor, "m p"], columns: Int[Tensor, " s"] | None = None
@@ -73,6 +76,10 @@ class SEFunctions(Functions):
 
     def take(self, index: Int[Tensor, " s"]) -> SEFunctions:
         return SEFunctions(self.z[index], self.s, None if self.l is None else self.l[index])
+
+    def double(self) -> SEFunctions:
+        l = None if self.l is None else self.l.double()
+        return SEFunctions(self.z.double(), self.s.double(), l)
 
     def join(self, other: Functions) -> SEFunctions:
         assert isinstance(other, SEFunctions)
@@ -96,7 +103,7 @@ class SEFunctions(Functions):
 class KernelFunctions(Functions):
     """Functions φ_z of any GPyTorch kernel: inducing points."""
 
-    def __init__(self, kernel: Kernel, z: Float[Tensor, "m d"]):
+    def __init__(self, kernel: Kernel | DoubleKernel, z: Float[Tensor, "m d"]):
         self.kernel, self.z = kernel, z
 
     def __len__(self) -> int:
@@ -108,8 +115,8 @@ class KernelFunctions(Functions):
     def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
         return ops.kernel_matmul(self.kernel, x, self.z, A)
 
-    def gram(self) -> Float[Tensor, "m m"]:
-        return ops.kernel_dense(self.kernel, self.z, self.z)
+    def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
+        return (self if other is None else other).evaluate(self.z)
 
     def diagonal(self) -> Float[Tensor, " m"]:
         return self.kernel(self.z, diag=True)  # type: ignore[no-any-return]
@@ -125,6 +132,11 @@ class KernelFunctions(Functions):
 
     def take(self, index: Int[Tensor, " s"]) -> KernelFunctions:
         return KernelFunctions(self.kernel, self.z[index])
+
+    def double(self) -> KernelFunctions:
+        if isinstance(self.kernel, DoubleKernel):
+            return self
+        return KernelFunctions(DoubleKernel(self.kernel), self.z.double())
 
     def join(self, other: Functions) -> KernelFunctions:
         assert isinstance(other, KernelFunctions)

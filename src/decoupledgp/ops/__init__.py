@@ -5,7 +5,7 @@ Nobody outside this package knows about blocks, Numba, threads or devices.
 
 from decoupledgp.ops.exponential import exp_dense, exp_matmul
 from decoupledgp.ops.generic import kernel_dense, kernel_matmul
-from decoupledgp.ops.multiscale import multiscale_gram, multiscale_quadratic
+from decoupledgp.ops.multiscale import multiscale_gram, multiscale_matmul, multiscale_quadratic
 
 __all__ = [
     "exp_dense",
@@ -13,5 +13,6 @@ __all__ = [
     "kernel_dense",
     "kernel_matmul",
     "multiscale_gram",
+    "multiscale_matmul",
     "multiscale_quadratic",
 ]

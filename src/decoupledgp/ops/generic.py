@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from gpytorch.kernels import Kernel
+from collections.abc import Callable
+from typing import Any
+
 from jaxtyping import Float
+from linear_operator import to_dense
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -14,14 +16,14 @@ __all__ = ["kernel_dense", "kernel_matmul"]
 
 
 def kernel_dense(
-    kernel: Kernel, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]
+    kernel: Callable[..., Any], x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]
 ) -> Float[Tensor, "n m"]:
     """Return the kernel matrix itself, for bases small enough to hold it."""
-    return kernel(x, z).to_dense()  # type: ignore[no-any-return]
+    return to_dense(kernel(x, z))  # type: ignore[no-any-return]
 
 
 def kernel_matmul(
-    kernel: Kernel,
+    kernel: Callable[..., Any],
     x: Float[Tensor, "n d"],
     z: Float[Tensor, "m d"],
     A: Float[Tensor, "m p"],
@@ -29,12 +31,9 @@ def kernel_matmul(
     """Return k(x, z) A in O(n · block) memory, with gradients in x, z, A and the kernel's parameters."""
     out = x.new_zeros(x.shape[0], A.shape[1])
     for part in blocks(x.shape[0], z.shape[0]):
-        if torch.is_grad_enabled():
-            out = out + checkpoint(_product, kernel, x, z[part], A[part], use_reentrant=False)
-        else:
-            out += _product(kernel, x, z[part], A[part])
+        out = out + checkpoint(_product, kernel, x, z[part], A[part], use_reentrant=False)
     return out
 
 
-def _product(kernel: Kernel, x: Tensor, z: Tensor, A: Tensor) -> Tensor:
+def _product(kernel: Callable[..., Any], x: Tensor, z: Tensor, A: Tensor) -> Tensor:
     return kernel_dense(kernel, x, z) @ A

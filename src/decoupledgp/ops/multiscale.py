@@ -2,10 +2,10 @@
 
 ψ_iᵀψ_j = Π_d (2 l_id l_jd / (l_id² + l_jd²))^½ exp(-(z_id - z_jd)² / (l_id² + l_jd²)).
 
-Two operators: the Gram matrix, for small bases, and the sum Σ_ij (a_i·a_j) ψ_iᵀψ_j of the mean's KL,
-which never holds more than one block of it. Both have hand-derived gradients; no (M, M, D) array
-exists. The second runs as one fused loop on a CPU with Numba (`fused.py`) and as blocked PyTorch
-anywhere else.
+Three operators: the Gram matrix, for small bases; its product with coefficients; and the sum
+Σ_ij (a_i·a_j) ψ_iᵀψ_j of the mean's KL. The last two never hold more than one block of it. Gradients
+are derived by hand; no (M, M, D) array exists. The sum runs as one fused loop on a CPU with Numba
+(`fused.py`) and as blocked PyTorch anywhere else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from decoupledgp.ops.exponential import blocks
 
-__all__ = ["multiscale_gram", "multiscale_quadratic"]
+__all__ = ["multiscale_gram", "multiscale_matmul", "multiscale_quadratic"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,20 @@ def multiscale_gram(
     return _Gram.apply(z_i, l_i, z_j, l_j)  # type: ignore[no-any-return]
 
 
+def multiscale_matmul(
+    z_i: Float[Tensor, "m d"],
+    l_i: Float[Tensor, "m d"],
+    z_j: Float[Tensor, "n d"],
+    l_j: Float[Tensor, "n d"],
+    A: Float[Tensor, "n p"],
+) -> Float[Tensor, "m p"]:
+    """Return the Gram matrix times A, a block of right functions at a time."""
+    out = z_i.new_zeros(z_i.shape[0], A.shape[1])
+    for part in blocks(z_i.shape[0], z_j.shape[0]):
+        out = out + checkpoint(_product, z_i, l_i, z_j[part], l_j[part], A[part], use_reentrant=False)
+    return out
+
+
 def multiscale_quadratic(
     z_i: Float[Tensor, "m d"],
     l_i: Float[Tensor, "m d"],
@@ -47,6 +62,10 @@ def multiscale_quadratic(
 ) -> Float[Tensor, ""]:
     """Return Σ_p A_i[:, p]ᵀ K A_j[:, p], with gradients in all six, in O(m n d) time and O(m + n) memory."""
     return _Quadratic.apply(z_i, l_i, A_i, z_j, l_j, A_j)  # type: ignore[no-any-return]
+
+
+def _product(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor, A: Tensor) -> Tensor:
+    return multiscale_gram(z_i, l_i, z_j, l_j) @ A
 
 
 class _Gram(torch.autograd.Function):
