@@ -1,0 +1,7 @@
+"""Gaussian processes for large and streaming data, with separate bases for mean and covariance."""
+
+from decoupledgp.estimators import DecoupledGPRegressor
+
+__all__ = ["DecoupledGPRegressor", "__version__"]
+
+__version__ = "0.1.0"

@@ -31,8 +31,7 @@ class OnlineLearner:
     """Feeds minibatches to a learner while the two bases fill up; keeps no rows.
 
     Each minibatch lends `basis_increment` random rows to both bases, as functions with zero
-    coefficients, until they hold `n_mean_basis` and `n_cov_basis` functions. N, the number of rows
-    that the bound is scaled to, is the number of rows seen.
+    coefficients, until they hold `n_mean_basis` and `n_cov_basis` functions.
     """
 
     def __init__(
@@ -48,24 +47,22 @@ class OnlineLearner:
         self.n_mean_basis, self.n_cov_basis = n_mean_basis, n_cov_basis
         self.basis_increment, self.rng = basis_increment, rng
         self.iteration = 0
-        self.n_rows = 0
 
     def observe(
         self,
         x: Float[Tensor, "n d"],
         y: Float[Tensor, "n p"],
         *,
-        n_new: int | None = None,
+        n_total: int,
         candidates: Bool[np.ndarray, " n"] | None = None,
     ) -> tuple[StepResult, Int[np.ndarray, " k"]]:
         """Take one iteration on a minibatch; return its result and the rows lent to the bases.
 
-        A caller that shows rows more than once says how many of these are new (`n_new`; they count
-        for N) and which have not been lent yet (`candidates`); by default all are.
+        `n_total` is N, the number of rows seen so far, these included. `candidates` says which of
+        these may be lent; by default all.
         """
         posterior, likelihood = self.learner.posterior, self.learner.likelihood
         self.iteration += 1
-        self.n_rows += len(x) if n_new is None else n_new
         if self.iteration == 1:
             initialise_hyperparameters(posterior.kernel, likelihood, x, y)
         lent = self._lend(np.arange(len(x)) if candidates is None else np.flatnonzero(candidates))
@@ -74,7 +71,7 @@ class OnlineLearner:
             posterior.add(rows[: self._room_mean], rows[: self._room_cov])
             self.learner.grow()
         result = self.learner.step(
-            x, y, n_total=self.n_rows, iteration=self.iteration, rng=self.rng
+            x, y, n_total=n_total, iteration=self.iteration, rng=self.rng
         )
         return result, lent
 

@@ -1,0 +1,5 @@
+"""The scikit-learn face."""
+
+from decoupledgp.estimators.decoupled import DecoupledGPRegressor
+
+__all__ = ["DecoupledGPRegressor"]

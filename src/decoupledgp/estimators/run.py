@@ -1,0 +1,182 @@
+"""A model in training: rows in their own units go in, standardised minibatches reach the learner."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from decoupledgp.bases import BASES
+from decoupledgp.data import Standardizer
+from decoupledgp.estimators.history import append_thinned
+from decoupledgp.estimators.prediction import Predictor
+from decoupledgp.estimators.settings import Settings
+from decoupledgp.kernels import se_ard
+from decoupledgp.learners import GradientLearner
+from decoupledgp.likelihoods import gaussian_likelihood, is_location_scale
+from decoupledgp.online import OnlineLearner
+from decoupledgp.posteriors import DecoupledPosterior
+
+__all__ = ["Run"]
+
+WARM_UP_ROWS = 32
+"""A stream that begins with fewer rows than this is begun again with each call until they are here:
+scales and length-scales cannot be told from less. No other rows are ever kept."""
+
+
+class Run:
+    """Everything that learning needs from one minibatch to the next, and nothing of the rows.
+
+    `kernel` and `likelihood` are copied; None stands for SE-ARD and for Gaussian noise.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        n_features: int,
+        n_outputs: int,
+        kernel: Kernel | None,
+        likelihood: Likelihood | None,
+        preconditioner: str,
+        partially_shared: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+        rng: np.random.Generator,
+    ):
+        self.settings, self.n_features, self.n_outputs = settings, n_features, n_outputs
+        self.given_kernel, self.given_likelihood = kernel, likelihood
+        self.preconditioner, self.partially_shared = preconditioner, partially_shared
+        self.dtype, self.device, self.rng = dtype, device, rng
+        self.history: list[dict[str, Any]] = []
+        self.iteration, self.n_rows, self.seconds = 0, 0, 0.0
+        self.x_scaler = Standardizer(np.zeros((1, n_features)))
+        self.y_scaler = Standardizer(np.zeros((1, n_outputs)))
+        self._first_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+        self._seen: np.ndarray | None = None
+        self._lent: np.ndarray | None = None
+        self._predictor: Predictor | None = None
+        self._build()
+
+    def open_table(self, n_rows: int) -> None:
+        """Say that rows now come, by number and more than once, from a table of this many."""
+        self._seen, self._lent = np.zeros(n_rows, dtype=bool), np.zeros(n_rows, dtype=bool)
+
+    def close_table(self) -> None:
+        """Forget the table: further rows are new ones."""
+        self._seen = self._lent = None
+
+    def learn(
+        self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None = None
+    ) -> dict[str, Any]:
+        """Take one step on a minibatch, given with its row numbers if a table is open."""
+        start = time.perf_counter()
+        n_new = len(X) if self._seen is None else int((~self._seen[index]).sum())
+        if n_new and self.n_rows < WARM_UP_ROWS:
+            X, Y, index = self._begin_again(X, Y, index)
+        self.n_rows += n_new
+        if self._seen is not None:
+            self._seen[index] = True
+        self.x_scaler.update(X)
+        if self.standardises_targets:
+            self.y_scaler.update(Y)
+        candidates = None if self._lent is None else ~self._lent[index]
+        result, lent = self.online.observe(
+            *self.tensors(X, Y), n_total=self.n_rows, candidates=candidates
+        )
+        if self._lent is not None and index is not None:
+            self._lent[index[lent]] = True
+        self._predictor = None
+        self.iteration += 1
+        self.seconds += time.perf_counter() - start
+        record = {
+            "iteration": self.iteration,
+            "seconds": self.seconds,
+            "rows": self.n_rows,
+            "elbo": result.elbo - self.log_volume(),
+            "nmse": result.nmse,
+            "n_mean_basis": self.posterior.n_mean,
+            "n_cov_basis": self.posterior.n_cov,
+        }
+        append_thinned(self.history, record)
+        return record
+
+    @property
+    def standardises_targets(self) -> bool:
+        """Whether targets are shifted and scaled before learning."""
+        return is_location_scale(self.likelihood)
+
+    def tensors(self, X: np.ndarray, Y: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return rows standardised, in the type and on the device of the model."""
+        x, y = self.x_scaler.transform(X), self.y_scaler.transform(Y)
+        return tuple(torch.from_numpy(part).to(self.device, self.dtype) for part in (x, y))  # type: ignore[return-value]
+
+    def log_volume(self) -> float:
+        """Return what a log-density of all rows' targets loses by returning to their own units."""
+        return self.n_rows * float(np.log(self.y_scaler.scale).sum())
+
+    def predictor(self) -> Predictor:
+        """Return the model ready to predict; built once after learning."""
+        if self._predictor is None:
+            self._predictor = Predictor(
+                self.posterior, self.likelihood, self.x_scaler, self.y_scaler
+            )
+        return self._predictor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_predictor": None}
+
+    def _build(self) -> None:
+        """Make an empty model."""
+        kernel = se_ard(self.n_features) if self.given_kernel is None else self.given_kernel
+        likelihood = self.given_likelihood
+        if likelihood is None:
+            likelihood = gaussian_likelihood(self.n_outputs)
+        no_rows = torch.empty(0, self.n_features, dtype=self.dtype, device=self.device)
+        basis = BASES[self.settings.basis]
+        self.posterior = DecoupledPosterior(
+            copy.deepcopy(kernel),
+            basis(no_rows),
+            basis(no_rows),
+            n_outputs=self.n_outputs,
+            preconditioner=self.preconditioner,
+            partially_shared=self.partially_shared,
+        )
+        self.likelihood = copy.deepcopy(likelihood).to(self.device, self.dtype)
+        self.online = OnlineLearner(
+            GradientLearner(
+                self.posterior,
+                self.likelihood,
+                learning_rate=self.settings.learning_rate,
+                kl_batch_size=self.settings.kl_batch_size,
+            ),
+            n_mean_basis=self.settings.n_mean_basis,
+            n_cov_basis=min(self.settings.n_cov_basis, self.settings.n_mean_basis)
+            if self.partially_shared
+            else self.settings.n_cov_basis,
+            basis_increment=self.settings.basis_increment,
+            rng=self.rng,
+        )
+
+    def _begin_again(
+        self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Start from all rows so far; keep them only while they are too few to start from."""
+        first = [*self._first_rows, (X, Y, index)]
+        X, Y = (np.concatenate(parts) for parts in list(zip(*first, strict=True))[:2])
+        if index is not None:
+            index = np.concatenate([numbers for *_, numbers in first if numbers is not None])
+        self._first_rows = first if len(X) < WARM_UP_ROWS else []
+        self._build()
+        if self._lent is not None:
+            self._lent[:] = False
+        self.x_scaler = Standardizer(X)
+        if self.standardises_targets:
+            self.y_scaler = Standardizer(Y)
+        return X, Y, index

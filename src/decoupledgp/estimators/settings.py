@@ -1,0 +1,61 @@
+"""What the constructor's None means: the defaults, and the paper's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpytorch.kernels import Kernel, ScaleKernel
+
+from decoupledgp.kernels import is_se_ard
+
+__all__ = ["PRESETS", "Settings", "resolve"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and rates of a run. The names are the constructor's, the letters the paper's."""
+
+    n_mean_basis: int = 4096
+    """M_α."""
+    n_cov_basis: int = 128
+    """M_β."""
+    max_iter: int = 500
+    """T, for `fit`; `partial_fit` takes one iteration per minibatch."""
+    batch_size: int = 1024
+    """N_m."""
+    basis_increment: int = 128
+    """N_Δ."""
+    kl_batch_size: int = 1024
+    """|S|."""
+    learning_rate: float = 0.1
+    """γ_0."""
+    basis: str = "multiscale"
+
+
+PRESETS: dict[str | None, Settings] = {
+    None: Settings(),
+    # Section 4: M_α = 128², M_β = 128, T = 2000, N_m = 1024, N_Δ = 128; columns of K_α are sampled
+    # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set.
+    "paper": Settings(n_mean_basis=128**2, max_iter=2000),
+}
+
+
+def resolve(params: Mapping[str, Any]) -> Settings:
+    """Return the preset with every argument that was given explicitly put in its place."""
+    settings = PRESETS[params["preset"]]
+    given = {
+        name: params[name]
+        for name in Settings.__dataclass_fields__
+        if params.get(name) is not None
+    }
+    if "basis" not in given and not _is_se_ard(params["kernel"]):
+        given["basis"] = "points"
+    return replace(settings, **given)
+
+
+def _is_se_ard(kernel: Kernel | None) -> bool:
+    return kernel is None or is_se_ard(
+        kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    )

@@ -1,0 +1,1 @@
+"""Showing results: progress, metrics, figures."""
