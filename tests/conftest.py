@@ -1,0 +1,22 @@
+"""Shape contracts (jaxtyping) are checked at run time in all tests, outside the compiled loop."""
+
+from jaxtyping import install_import_hook
+
+CHECKED = [
+    f"decoupledgp.{name}"
+    for name in (
+        "bases",
+        "bound",
+        "data",
+        "kernels",
+        "learners",
+        "likelihoods",
+        "online",
+        "ops.exponential",
+        "ops.generic",
+        "ops.multiscale",
+        "posteriors",
+    )
+]
+
+install_import_hook(CHECKED, "beartype.beartype")
