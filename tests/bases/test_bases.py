@@ -1,0 +1,108 @@
+"""Bases: growing, taking, joining; the kernel decides which functions they give."""
+
+import gpytorch
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from decoupledgp.bases import BASES, KernelFunctions, MultiscaleBasis, PointBasis, SEFunctions
+from decoupledgp.kernels import DoubleKernel, median_distance, scaled_kernel, se_ard
+
+X = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_growing_keeps_the_old_functions(name):
+    kernel = se_ard(3).double()
+    basis = BASES[name](X[:4])
+    with torch.no_grad():
+        for parameter in basis.parameters():
+            parameter.add_(0.1)
+    before = basis.at(kernel).gram().detach()
+    basis.add(X[4:7])
+    after = basis.at(kernel)
+    assert len(basis) == len(after) == 7
+    assert_allclose(after.gram()[:4, :4].detach(), before, rtol=1e-12)
+    # The new ones are φ_x: c = 1.
+    expected = kernel(X[4:7], X[4:7]).to_dense()
+    assert_allclose(after.gram()[4:, 4:].detach(), expected.detach(), rtol=1e-12)
+    assert_allclose(after.evaluate(X)[:, 4:].detach(), kernel(X, X[4:7]).to_dense().detach())
+
+
+@pytest.mark.parametrize("kernel", [se_ard(3), gpytorch.kernels.RQKernel()])
+@pytest.mark.parametrize("name", BASES)
+def test_take_and_join(name, kernel):
+    if name == "multiscale" and not isinstance(kernel, gpytorch.kernels.RBFKernel):
+        pytest.skip("the multiscale basis is of the SE kernel")
+    kernel = kernel.double()
+    basis, index = BASES[name](X), torch.tensor([5, 0, 3])
+    functions = basis.at(kernel)
+    assert torch.equal(basis.take(index).at(kernel).gram(), functions.take(index).gram())
+    rest = torch.tensor([1, 2, 4, 6, 7, 8])
+    joined = functions.take(index).join(functions.take(rest))
+    order = torch.cat([index, rest])
+    assert_allclose(
+        joined.gram().detach(), functions.gram()[order][:, order].detach(), rtol=1e-12
+    )
+    A = torch.randn(6, 2, dtype=torch.float64)
+    cross = functions.take(index).gram(functions.take(rest))
+    assert_allclose(
+        functions.take(index).project(functions.take(rest), A).detach(), (cross @ A).detach()
+    )
+    assert_allclose(functions.diagonal().detach(), functions.gram().diagonal().detach())
+
+
+def test_points_with_the_se_kernel_take_the_fast_road():
+    assert isinstance(PointBasis(X).at(se_ard(3)), SEFunctions)
+    for kernel in (
+        gpytorch.kernels.MaternKernel(),
+        gpytorch.kernels.RBFKernel(active_dims=(0, 2)),
+        se_ard(3) + gpytorch.kernels.LinearKernel(),
+    ):
+        assert isinstance(PointBasis(X).at(kernel.double()), KernelFunctions)
+
+
+def test_multiscale_with_another_kernel_is_refused():
+    with pytest.raises(ValueError, match='use basis="points"'):
+        MultiscaleBasis(X).at(gpytorch.kernels.MaternKernel())
+
+
+def test_features_far_from_the_origin_lose_no_digits():
+    """Float32 at an offset of 1,000 length-scales: products are taken about the basis' own centre."""
+    kernel = se_ard(3)
+    kernel.lengthscale = 1.0
+    far = X.float() + 1000
+    for basis in (PointBasis(far), MultiscaleBasis(far)):
+        got = basis.at(kernel).evaluate(far)
+        expected = torch.exp(-0.5 * (far.double()[:, None] - far.double()).square().sum(-1))
+        assert_allclose(got.detach(), expected, atol=1e-5)
+
+
+def test_double_kernel_is_the_kernel_in_float64_with_gradients():
+    kernel = gpytorch.kernels.MaternKernel(ard_num_dims=3) * gpytorch.kernels.LinearKernel()
+    doubled = DoubleKernel(kernel)(X, X[:2])
+    assert doubled.dtype == torch.float64
+    reference = kernel.double()(X, X[:2]).to_dense()
+    assert_allclose(doubled.detach(), reference.detach(), rtol=1e-7)
+    kernel = kernel.float()
+    DoubleKernel(kernel)(X).sum().backward()
+    assert all(p.grad is not None for p in kernel.parameters())
+
+
+def test_scaled_kernel_splits_the_scale_off():
+    inner = gpytorch.kernels.MaternKernel()
+    outer = gpytorch.kernels.ScaleKernel(inner)
+    outer.outputscale = 3.0
+    scaled = scaled_kernel(outer, 2)
+    assert scaled.base_kernel is inner
+    assert_allclose(scaled.outputscale.detach(), [3.0, 3.0], rtol=1e-6)
+    assert_allclose(scaled_kernel(inner, 2).outputscale.detach(), [1.0, 1.0])
+    assert scaled_kernel(scaled, 2) is scaled
+
+
+def test_median_distance():
+    x = torch.tensor([[0.0], [3.0], [4.0]])
+    assert median_distance(x) == 3.0
+    assert median_distance(torch.tensor([[1.0], [1.0], [1.0], [5.0]])) == 4.0  # repeats say nothing
+    assert median_distance(torch.ones(4, 2)) == 2.0
+    assert median_distance(torch.ones(1, 2)) == 2.0

@@ -1,0 +1,159 @@
+"""The operators against dense formulas, values and all gradients, over generated shapes and scales."""
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import dense
+from decoupledgp import ops
+from decoupledgp.ops import exponential, multiscale
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+dtypes = st.sampled_from(list(TOLERANCE))
+sizes = st.integers(1, 40)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of 64 numbers, so that small matrices have several, the last one smaller."""
+    monkeypatch.setattr(exponential, "BLOCK_ELEMENTS", 64)
+
+
+def values(seed, dtype, *shapes, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return [
+        torch.tensor(scale * rng.standard_normal(shape), dtype=dtype, requires_grad=True)
+        for shape in shapes
+    ]
+
+
+def agree(got, expected, inputs, dtype):
+    """Compare values and gradients of a random linear function of both."""
+    weight = torch.randn(got.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours = torch.autograd.grad((weight.to(dtype) * got).sum(), inputs)
+    double = torch.autograd.grad((weight * expected).sum(), inputs, retain_graph=True)
+    for one, other in zip((got, *ours), (expected, *double), strict=True):
+        size = max(other.abs().max().item(), 1e-30)
+        assert_allclose(
+            one.detach().double() / size, other.detach().double() / size, atol=TOLERANCE[dtype]
+        )
+
+
+@given(st.integers(0, 999), dtypes, sizes, sizes, st.integers(1, 5), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_exp_matmul(seed, dtype, n, m, q, p):
+    F, G, b, A = inputs = values(seed, dtype, (n, q), (m, q), (m,), (m, p))
+    expected = torch.exp(F.double() @ G.double().T + b.double()) @ A.double()
+    agree(ops.exp_matmul(*inputs), expected, inputs, dtype)
+
+
+@given(st.integers(0, 999), dtypes, sizes, sizes, st.integers(1, 3))
+@settings(max_examples=15, deadline=None)
+def test_kernel_matmul(seed, dtype, n, m, p):
+    x, z, A = values(seed, dtype, (n, 2), (m, 2), (m, p))
+    kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=2).to(dtype)
+    s = kernel.raw_lengthscale
+    scale = torch.nn.functional.softplus(s.double())
+    r = 5**0.5 * ((x.double()[:, None] - z.double()) / scale).square().sum(-1).add(1e-30).sqrt()
+    expected = ((1 + r + r**2 / 3) * torch.exp(-r)) @ A.double()
+    agree(ops.kernel_matmul(kernel, x, z, A), expected, [x, z, A, s], dtype)
+
+
+def multiscale_inputs(seed, dtype, m, n, d, p, spread):
+    z_i, l_i, A_i, z_j, l_j, A_j = values(seed, dtype, (m, d), (m, d), (m, p), (n, d), (n, d), (n, p))
+    with torch.no_grad():
+        l_i.mul_(spread).exp_()
+        l_j.mul_(spread).exp_()
+        z_j[: min(m, n)] = z_i[: min(m, n)]  # duplicated points
+    return [z_i, l_i, A_i, z_j, l_j, A_j]
+
+
+def dense_gram(z_i, l_i, z_j, l_j):
+    z_i, l_i, z_j, l_j = (t.double() for t in (z_i, l_i, z_j, l_j))
+    total = l_i[:, None] ** 2 + l_j**2
+    log = 0.5 * torch.log(2 * l_i[:, None] * l_j / total) - (z_i[:, None] - z_j) ** 2 / total
+    return log.sum(-1).exp()
+
+
+@given(
+    st.integers(0, 999),
+    dtypes,
+    sizes,
+    sizes,
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from([0.3, 3.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_multiscale_operators(seed, dtype, m, n, d, p, spread):
+    """Both implementations of the quadratic; length-scales from e⁻⁶ to e⁶."""
+    inputs = multiscale_inputs(seed, dtype, m, n, d, p, spread)
+    z_i, l_i, A_i, z_j, l_j, A_j = inputs
+    K = dense_gram(z_i, l_i, z_j, l_j)
+    agree(ops.multiscale_gram(z_i, l_i, z_j, l_j), K, [z_i, l_i, z_j, l_j], dtype)
+    some = [z_i, l_i, z_j, l_j, A_j]
+    agree(ops.multiscale_matmul(*some), K @ A_j.double(), some, dtype)
+    expected = ((A_i.double() @ A_j.double().T) * K).sum()
+    agree(ops.multiscale_quadratic(*inputs), expected, inputs, dtype)
+    gradients = torch.autograd.grad(expected, inputs)
+    for run in (multiscale._fused_quadratic, multiscale._blocked_quadratic):
+        got = run(*(t.detach() for t in inputs), gradients=True)
+        for one, other in zip(got, (expected, *gradients), strict=True):
+            size = max(other.abs().max().item(), 1e-30)
+            error = (one.double() - other.double()).abs().max().item() / size
+            assert error < TOLERANCE[dtype], run.__name__
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_many_dimensions_do_not_overflow(dtype):
+    """The product over 200 dimensions of (l_i² + l_j²) is far outside every float's range."""
+    inputs = multiscale_inputs(0, dtype, 3, 4, 200, 1, 0.1)
+    with torch.no_grad():
+        for k in (0, 1, 3, 4):
+            inputs[k].mul_(1e6)
+    expected = dense_gram(*(inputs[k] for k in (0, 1, 3, 4)))
+    got = ops.multiscale_gram(*(inputs[k] for k in (0, 1, 3, 4)))
+    assert_allclose(got.detach(), expected.detach(), rtol=TOLERANCE[dtype], atol=1e-18)
+    for run in (multiscale._fused_quadratic, multiscale._blocked_quadratic):
+        assert all(t.isfinite().all() for t in run(*(t.detach() for t in inputs), gradients=True))
+
+
+def test_functions_of_very_different_width_are_orthogonal_not_nan():
+    z = torch.zeros(2, 30)
+    l = torch.tensor([[1e-8], [1e8]]).expand(2, 30).contiguous()
+    for run in (multiscale._fused_quadratic, multiscale._blocked_quadratic):
+        value, *grads = run(z, l, torch.ones(2, 1), z, l, torch.ones(2, 1), gradients=True)
+        assert_allclose(value, 2.0, rtol=1e-5)
+        assert all(g.isfinite().all() for g in grads)
+
+
+def test_gram_matches_the_written_definition():
+    z_i, l_i, _, z_j, l_j, _ = multiscale_inputs(1, torch.float64, 5, 4, 3, 1, 0.5)
+    arrays = (t.detach().numpy() for t in (z_i, l_i, z_j, l_j))
+    assert_allclose(
+        ops.multiscale_gram(z_i, l_i, z_j, l_j).detach(), dense.multiscale_gram(*arrays), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_fused_loop_does_not_depend_on_threads(threads):
+    inputs = [t.detach() for t in multiscale_inputs(0, torch.float32, 600, 50, 3, 2, 0.3)]
+    before = torch.get_num_threads()
+    reference = multiscale._fused_quadratic(*inputs, gradients=True)
+    torch.set_num_threads(threads)
+    try:
+        again = multiscale._fused_quadratic(*inputs, gradients=True)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(reference, again, strict=True))
+
+
+def test_no_functions_at_all():
+    F, G, b, A = torch.ones(3, 2), torch.ones(0, 2), torch.ones(0), torch.ones(0, 1)
+    assert torch.equal(ops.exp_matmul(F, G, b, A), torch.zeros(3, 1))
+    empty = torch.ones(0, 2)
+    assert ops.multiscale_quadratic(empty, empty, A, empty, empty, A).item() == 0
