@@ -50,9 +50,7 @@ def gaussian_kl(m0, S0, m1, S1):
     difference = m1 - m0
     solve = np.linalg.solve(S1, np.column_stack([S0, difference]))
     trace, quadratic = np.trace(solve[:, :-1]), difference @ solve[:, -1]
-    return 0.5 * (
-        trace + quadratic - len(m0) + np.linalg.slogdet(S1)[1] - np.linalg.slogdet(S0)[1]
-    )
+    return 0.5 * (trace + quadratic - len(m0) + np.linalg.slogdet(S1)[1] - np.linalg.slogdet(S0)[1])
 
 
 def gaussian_elbo_data(y, mean, variance, noise):

@@ -65,7 +65,9 @@ class Case:
         return q.a[:, output].detach().double().numpy(), L @ L.T
 
 
-def make_case(kind, *, n=12, m_alpha=6, m_beta=4, outputs=1, seed=0, dtype=torch.float64, **options):
+def make_case(
+    kind, *, n=12, m_alpha=6, m_beta=4, outputs=1, seed=0, dtype=torch.float64, **options
+):
     """Return a case with random everything."""
     g = torch.Generator().manual_seed(seed)
 

@@ -72,7 +72,10 @@ def test_any_likelihood_through_its_expected_log_probability(name):
     log_p = likelihood(f).log_prob(y[:, 0])
     expected = (weight * log_p).sum(0) / weight.sum()
     assert_allclose(
-        expected_log_prob(likelihood, mean, variance, y)[:, 0].detach(), expected.detach(), rtol=0.02, atol=0.02
+        expected_log_prob(likelihood, mean, variance, y)[:, 0].detach(),
+        expected.detach(),
+        rtol=0.02,
+        atol=0.02,
     )
     elbo(q, likelihood, case.x, y).backward()
     for parameter in case.posterior.parameters():

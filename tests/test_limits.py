@@ -1,4 +1,4 @@
-"""Where the decoupled posterior must meet a model that everybody knows, and what no parameters may break."""
+"""Where the decoupled posterior must meet well-known models, and what no parameters may break."""
 
 import numpy as np
 import pytest
@@ -108,11 +108,15 @@ def test_multipliers_of_one_give_plain_inducing_points():
         multi.cov_factor.copy_(p.cov_factor)
     one, other = p.measure(), multi.measure()
     assert_allclose(one.mean(points.x).detach(), other.mean(points.x).detach(), rtol=1e-11)
-    assert_allclose(one.covariance(points.x).detach(), other.covariance(points.x).detach(), atol=1e-11)
+    assert_allclose(
+        one.covariance(points.x).detach(), other.covariance(points.x).detach(), atol=1e-11
+    )
     columns = torch.tensor([0, 3])
     for some in (None, columns):
         assert_allclose(
-            kl_divergence(one, None, some).item(), kl_divergence(other, None, some).item(), rtol=1e-11
+            kl_divergence(one, None, some).item(),
+            kl_divergence(other, None, some).item(),
+            rtol=1e-11,
         )
 
 

@@ -13,9 +13,10 @@ import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
-from linear_operator import to_dense
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from decoupledgp.ops import kernel_dense
 
 __all__ = [
     "DoubleKernel",
@@ -76,7 +77,8 @@ class DoubleKernel:
         }
 
     def __call__(self, x: Tensor, z: Tensor | None = None, diag: bool = False) -> Tensor:
-        return functional_call(self.dense, self.values, (x, z, diag))  # type: ignore[no-any-return]
+        """Return g(x, z), or g(x, x) row by row."""
+        return functional_call(self.dense, self.values, (x, z, diag))
 
 
 class _Dense(nn.Module):
@@ -85,7 +87,9 @@ class _Dense(nn.Module):
         self.kernel = kernel
 
     def forward(self, x: Tensor, z: Tensor | None, diag: bool) -> Any:
-        return to_dense(self.kernel(x, z, diag=diag))
+        if diag:
+            return self.kernel(x, diag=True)
+        return kernel_dense(self.kernel, x, x if z is None else z)
 
 
 def median_distance(x: Float[Tensor, "n d"]) -> float:

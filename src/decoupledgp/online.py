@@ -70,9 +70,7 @@ class OnlineLearner:
             rows = x[torch.from_numpy(lent).to(x.device)]
             posterior.add(rows[: self._room_mean], rows[: self._room_cov])
             self.learner.grow()
-        result = self.learner.step(
-            x, y, n_total=n_total, iteration=self.iteration, rng=self.rng
-        )
+        result = self.learner.step(x, y, n_total=n_total, iteration=self.iteration, rng=self.rng)
         return result, lent
 
     @property

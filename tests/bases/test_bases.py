@@ -41,9 +41,7 @@ def test_take_and_join(name, kernel):
     rest = torch.tensor([1, 2, 4, 6, 7, 8])
     joined = functions.take(index).join(functions.take(rest))
     order = torch.cat([index, rest])
-    assert_allclose(
-        joined.gram().detach(), functions.gram()[order][:, order].detach(), rtol=1e-12
-    )
+    assert_allclose(joined.gram().detach(), functions.gram()[order][:, order].detach(), rtol=1e-12)
     A = torch.randn(6, 2, dtype=torch.float64)
     cross = functions.take(index).gram(functions.take(rest))
     assert_allclose(

@@ -64,7 +64,9 @@ def test_kernel_matmul(seed, dtype, n, m, p):
 
 
 def multiscale_inputs(seed, dtype, m, n, d, p, spread):
-    z_i, l_i, A_i, z_j, l_j, A_j = values(seed, dtype, (m, d), (m, d), (m, p), (n, d), (n, d), (n, p))
+    z_i, l_i, A_i, z_j, l_j, A_j = values(
+        seed, dtype, (m, d), (m, d), (m, p), (n, d), (n, d), (n, p)
+    )
     with torch.no_grad():
         l_i.mul_(spread).exp_()
         l_j.mul_(spread).exp_()

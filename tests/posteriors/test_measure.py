@@ -1,5 +1,7 @@
 """Mean, covariance and every KL against dense joint Gaussians."""
 
+from itertools import chain, combinations, pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -20,8 +22,8 @@ def joint(case, output=0, extra=()):
     parts = [*shared, p.mean_basis, p.cov_basis, case.x, *extra]
     G = case.gram(*parts)
     edges = np.cumsum([0, *(len(part) for part in parts)])
-    index = [list(range(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    alpha = sum(index[: len(shared) + 1], [])
+    index = [list(range(a, b)) for a, b in pairwise(edges)]
+    alpha = list(chain(*index[: len(shared) + 1]))
     beta, x = index[len(shared) + 1], index[len(shared) + 2]
     a, B = case.coefficients(output)
     mean, cov = dense.moments(G, alpha, a, beta, B)
@@ -56,13 +58,17 @@ def test_kl_to_the_standard_prior_equals_dense(kind, options):
     total = 0.0
     for p in range(2):
         G, mean, cov, alpha, beta, x = joint(case, p)
-        on = sorted(set(beta) | set(alpha[len(beta) :] if options.get("partially_shared") else alpha))
+        on = sorted(
+            set(beta) | set(alpha[len(beta) :] if options.get("partially_shared") else alpha)
+        )
         some = np.ix_(on, on)
         kl = dense.gaussian_kl(mean[on], cov[some], np.zeros(len(on)), G[some])
         with_x = on + x[:2]
         more = np.ix_(with_x, with_x)
         assert_allclose(
-            kl, dense.gaussian_kl(mean[with_x], cov[more], np.zeros(len(with_x)), G[more]), rtol=1e-5
+            kl,
+            dense.gaussian_kl(mean[with_x], cov[more], np.zeros(len(with_x)), G[more]),
+            rtol=1e-5,
         )
         total += kl
     assert_allclose(kl_divergence(case.posterior.measure()).item(), total, rtol=1e-7)
@@ -78,7 +84,7 @@ def test_general_kl_equals_dense(kind, outputs):
     parts = [q.mean_basis, q.cov_basis, p.mean_basis, p.cov_basis]
     G = q_case.gram(*parts)
     edges = np.cumsum([0, *(len(part) for part in parts)])
-    i, j, k, l = [list(range(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    i, j, k, l = [list(range(a, b)) for a, b in pairwise(edges)]
     expected = sum(
         dense.gaussian_kl(
             *dense.moments(G, i, q_case.coefficients(o)[0], j, q_case.coefficients(o)[1]),
@@ -113,8 +119,6 @@ def test_kl_to_itself_is_zero(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sampled_kl_is_unbiased_with_all_gradients(kind, size, with_prior):
     """The average over all subsets S of equal size is the full KL; so are all derivatives."""
-    from itertools import combinations
-
     case = make_case(kind, outputs=2)
     posterior, prior = case.posterior, None
     if with_prior:
@@ -131,7 +135,10 @@ def test_sampled_kl_is_unbiased_with_all_gradients(kind, size, with_prior):
             p = other.measure()
         kl = kl_divergence(posterior.measure(), p, columns)
         kl.backward()
-        return [kl.detach(), *(w.grad.clone() for w in posterior.parameters() if w.grad is not None)]
+        return [
+            kl.detach(),
+            *(w.grad.clone() for w in posterior.parameters() if w.grad is not None),
+        ]
 
     full = value_and_gradients(None)
     sums = [torch.zeros_like(part) for part in full]

@@ -70,9 +70,7 @@ class SEFunctions(Functions):
         scale = len(self) / max(len(some), 1)
         if self.l is None:
             return scale * (A * some.matmul(self.z, A_s)).sum()
-        return scale * ops.multiscale_quadratic(
-            self.z, self.l, A, some.z, some.lengthscales(), A_s
-        )
+        return scale * ops.multiscale_quadratic(self.z, self.l, A, some.z, some.lengthscales(), A_s)
 
     def take(self, index: Int[Tensor, " s"]) -> SEFunctions:
         return SEFunctions(self.z[index], self.s, None if self.l is None else self.l[index])
@@ -119,7 +117,7 @@ class KernelFunctions(Functions):
         return (self if other is None else other).evaluate(self.z)
 
     def diagonal(self) -> Float[Tensor, " m"]:
-        return self.kernel(self.z, diag=True)  # type: ignore[no-any-return]
+        return self.kernel(self.z, diag=True)
 
     def project(self, other: Functions, A: Float[Tensor, "k p"]) -> Float[Tensor, "m p"]:
         return other.matmul(self.z, A)

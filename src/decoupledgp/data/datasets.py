@@ -27,7 +27,10 @@ def load_kin40k(fold: int = 0) -> Split:
     """
     if not 0 <= fold <= 9:
         raise ValueError(f"kin40k has folds 0 to 9, not {fold}")
-    with as_file(files("decoupledgp.data") / "files" / "kin40k.npz") as path, np.load(path) as table:
+    with (
+        as_file(files("decoupledgp.data") / "files" / "kin40k.npz") as path,
+        np.load(path) as table,
+    ):
         X, y, test = table["X"], table["y"].ravel(), table["fold"] == fold
     return Split(X[~test], y[~test], X[test], y[test])
 

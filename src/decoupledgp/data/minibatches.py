@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,4 +31,4 @@ def consecutive_batches(n_rows: int, batch_size: int) -> list[slice]:
     """Cut rows that came together into nearly equal parts of at most batch_size, in their order."""
     parts = -(-n_rows // batch_size)
     edges = np.linspace(0, n_rows, parts + 1).astype(int)
-    return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(int(a), int(b)) for a, b in pairwise(edges)]

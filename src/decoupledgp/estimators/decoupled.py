@@ -362,7 +362,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
         )
         require_finite(X, "X", getattr(self, "feature_names_in_", None))
-        return X  # type: ignore[no-any-return]
+        return X
 
     def _shaped(self, table: np.ndarray) -> np.ndarray:
         """Give results the shape of y: (n, P, ...) becomes (n, ...) if y was flat."""

@@ -46,9 +46,7 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     """Return the preset with every argument that was given explicitly put in its place."""
     settings = PRESETS[params["preset"]]
     given = {
-        name: params[name]
-        for name in Settings.__dataclass_fields__
-        if params.get(name) is not None
+        name: params[name] for name in Settings.__dataclass_fields__ if params.get(name) is not None
     }
     if "basis" not in given and not _is_se_ard(params["kernel"]):
         given["basis"] = "points"

@@ -36,7 +36,7 @@ def exp_matmul(
     A: Float[Tensor, "m p"],
 ) -> Float[Tensor, "n p"]:
     """Return exp(F Gᵀ + 1 bᵀ) A in O(n m q) time and O(n · block) memory, with all gradients."""
-    return _ExpMatmul.apply(F, G, b, A)  # type: ignore[no-any-return]
+    return _ExpMatmul.apply(F, G, b, A)
 
 
 def blocks(n: int, m: int) -> Iterator[slice]:

@@ -22,7 +22,7 @@ import torch
 from numba import float32, njit
 from numba.extending import overload
 
-__all__ = ["PairGradients", "quadratic"]
+__all__ = ["PairGradients", "compiled_now", "quadratic"]
 
 TILE = 128
 LANES = 16
@@ -56,12 +56,11 @@ def quadratic(
     right_out = [
         tuple(np.zeros((rows, n), z_i.dtype) for rows in (d, d, p, 1)) for _ in range(lanes)
     ]
-    jobs = [
-        _pool(os.getpid(), torch.get_num_threads()).submit(
-            _pairs, z_i, l_i, A_i, *right, edges[k], edges[k + 1], *left_out, *right_out[k], gradients
-        )
-        for k in range(lanes)
-    ]
+    pool = _pool(os.getpid(), torch.get_num_threads())
+    jobs = []
+    for k, sums in enumerate(right_out):
+        lane: tuple[Any, ...] = (edges[k], edges[k + 1], *left_out, *sums, gradients)
+        jobs.append(pool.submit(_pairs, z_i, l_i, A_i, *right, *lane))
     value = sum(job.result() for job in jobs)
     Tu_i, h_i, K_i, T_i = left_out
     Tu_j, h_j, K_j, T_j = (np.sum(part, axis=0).T for part in zip(*right_out, strict=True))
@@ -77,6 +76,11 @@ def quadratic(
     )
 
 
+def compiled_now() -> bool:
+    """Whether this process had to compile the loop, rather than load it from Numba's cache."""
+    return bool(_pairs.stats.cache_misses)
+
+
 @lru_cache(maxsize=1)
 def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
     """One pool per process and thread count: a forked child makes its own."""
@@ -87,7 +91,7 @@ def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _pairs(
     z_i, l_i, A_i, z_j, l_j, A_j, start, stop, Tu_i, h_i, K_i, T_i, Tu_j, h_j, K_j, T_j, gradients
-):  # type: ignore[no-untyped-def]
+):
     """Fill the sums over pairs (i in [start, stop), all j); arguments of the right side are transposed.
 
     T = (a_i·a_j) K, u = (z_i - z_j) / (l_i² + l_j²), h = T (2u² - 1 / (l_i² + l_j²)).
@@ -104,9 +108,11 @@ def _pairs(
             w = min(TILE, n - at)
             # Slices, because an index k that starts at 0 needs no wrap-around test and vectorises.
             E[:] = 0
-            T[:] = one  # for now: the product of 2 l_i l_j / (l_i² + l_j²) ≤ 1, which cannot overflow
+            T[:] = (
+                one  # for now: the product of 2 l_i l_j / (l_i² + l_j²) ≤ 1, which cannot overflow
+            )
             for c in range(d):
-                z, l = z_i[i, c], l_i[i, c]  # noqa: E741
+                z, l = z_i[i, c], l_i[i, c]
                 l2, l_twice = l * l, two * l
                 z_c, l_c, u_c, iq_c = z_j[c, at : at + w], l_j[c, at : at + w], u[c], iq[c]
                 for k in range(w):
@@ -154,23 +160,27 @@ def _pairs(
     return value
 
 
-def _exp_of_negative(E, out):  # type: ignore[no-untyped-def]
+def _exp_of_negative(E, out):
     """Write exp(-E) for E ≥ 0 into `out`: a polynomial that vectorises, unlike the C library's exp."""
 
 
 @overload(_exp_of_negative, jit_options={"fastmath": False})  # the split of ln 2 must stay
-def _typed_exp(E, out):  # type: ignore[no-untyped-def]
+def _typed_exp(E, out):
     """Pick the exponential for the array's type: range reduction to ±ln2/2, then a polynomial."""
     return _exp32 if E.dtype == float32 else _exp64
 
 
-LOG2E32, LN2_HIGH32, LN2_LOW32 = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+LOG2E32, LN2_HIGH32, LN2_LOW32 = (
+    np.float32(1.44269504),
+    np.float32(0.693359375),
+    np.float32(-2.12194440e-4),
+)
 HALF32, ONE32, CLIP32 = np.float32(0.5), np.float32(1.0), np.float32(87.0)
 P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 
 
-def _exp32(E, out):  # type: ignore[no-untyped-def]
+def _exp32(E, out):
     bits = np.empty(E.shape[0], np.int32)
     power = bits.view(np.float32)
     for k in range(E.shape[0]):
@@ -187,7 +197,7 @@ def _exp32(E, out):  # type: ignore[no-untyped-def]
 LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93145751953125e-1, 1.42860682030941723212e-6
 
 
-def _exp64(E, out):  # type: ignore[no-untyped-def]
+def _exp64(E, out):
     bits = np.empty(E.shape[0], np.int64)
     power = bits.view(np.float64)
     for k in range(E.shape[0]):

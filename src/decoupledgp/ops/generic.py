@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
+import torch
+from gpytorch.kernels import AdditiveKernel, ProductKernel, ScaleKernel
 from jaxtyping import Float
 from linear_operator import to_dense
 from torch import Tensor
@@ -18,8 +21,18 @@ __all__ = ["kernel_dense", "kernel_matmul"]
 def kernel_dense(
     kernel: Callable[..., Any], x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]
 ) -> Float[Tensor, "n m"]:
-    """Return the kernel matrix itself, for bases small enough to hold it."""
-    return to_dense(kernel(x, z))  # type: ignore[no-any-return]
+    """Return the kernel matrix itself, for bases small enough to hold it.
+
+    Sums and products are taken of dense matrices here, not by GPyTorch: it writes a matrix plus a
+    low-rank one (RBF + linear, say) through a Cholesky factor, which can fail and is not asked for.
+    """
+    if isinstance(kernel, AdditiveKernel | ProductKernel) and kernel.active_dims is None:
+        parts = (kernel_dense(part, x, z) for part in kernel.kernels)
+        combine = torch.add if isinstance(kernel, AdditiveKernel) else torch.mul
+        return reduce(combine, parts)
+    if isinstance(kernel, ScaleKernel) and kernel.active_dims is None and not kernel.batch_shape:
+        return kernel.outputscale * kernel_dense(kernel.base_kernel, x, z)
+    return to_dense(kernel(x, z))
 
 
 def kernel_matmul(

@@ -62,7 +62,7 @@ class DecoupledPosterior(nn.Module):
     @property
     def n_outputs(self) -> int:
         """Number of outputs P."""
-        return self.kernel.batch_shape[0]  # type: ignore[no-any-return]
+        return self.kernel.batch_shape[0]
 
     @property
     def n_mean(self) -> int:
@@ -83,7 +83,8 @@ class DecoupledPosterior(nn.Module):
         beta, alpha = self.cov_basis.at(base), self.mean_basis.at(base)
         if self.partially_shared:
             alpha = beta.join(alpha)
-        a, L = self.mean_coefficients, self.cov_factor.tril()
+        a: Tensor = self.mean_coefficients
+        L = self.cov_factor.tril()
         if self.preconditioner == "jacobi":
             a = a / alpha.diagonal().clamp_min(SMALLEST_DIAGONAL)[:, None]
             L = L / beta.diagonal().clamp_min(SMALLEST_DIAGONAL)[:, None]

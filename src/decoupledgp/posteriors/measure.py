@@ -47,7 +47,7 @@ class DecoupledMeasure:
     @property
     def rho(self) -> Float[Tensor, " p"]:
         """The prior's scale ρ per output: f_p(x) = ρ_p φ_xᵀ f."""
-        return self.kernel.outputscale.sqrt()  # type: ignore[no-any-return]
+        return self.kernel.outputscale.sqrt()
 
     def mean(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n p"]:
         """Return E f(x). Time O(n M_α D), memory O(n · block)."""

@@ -1,0 +1,473 @@
+"""Models in files: a safetensors file with all tensors, and everything else as JSON in its header.
+
+Nothing in such a file can run code, and no byte of it can change unnoticed: a SHA-256 of the whole
+file, taken with zeros in its own place, stands in the header. (It guards against accidents, not
+against an author who means harm; for that, sizes are checked before memory is asked for.)
+
+Metadata of the header: `format`, `format_version`, `content` (JSON), `sha256`. Tensors are named
+`group/name`, with the groups posterior, likelihood, adam, x_scaler, y_scaler, first_rows, and
+start_kernel and start_likelihood: the constructor's, from which a stream in its first rows begins
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+import decoupledgp
+from decoupledgp.data import Standardizer
+from decoupledgp.estimators.run import Run
+from decoupledgp.estimators.settings import Settings
+from decoupledgp.learners import GradientLearner
+from decoupledgp.specs import describe, freeze, frozen, rebuild, set_state, state
+
+if TYPE_CHECKING:
+    from decoupledgp.estimators import DecoupledGPRegressor
+
+__all__ = ["ModelFileError", "load", "save"]
+
+FORMAT = "decoupledgp"
+FORMAT_VERSION = 1
+LONGEST_HEADER = 100_000_000
+"""safetensors allows no longer ones."""
+NO_DIGEST = "0" * 64
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+Model = TypeVar("Model", bound="DecoupledGPRegressor")
+_UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+)
+"""What reading a file raises if its contents do not fit together."""
+
+
+class ModelFileError(ValueError):
+    """A file that is no model, is damaged, or holds another model than the one asked for."""
+
+
+def save(model: DecoupledGPRegressor, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model to one file, which replaces an older one only when it is complete.
+
+    Left out are the callbacks, a `random_state` that is no integer, GPyTorch's priors on
+    hyper-parameters, and a kernel or likelihood put in by `set_params` since the model was fitted.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; add a file name to save under", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no such folder to save in; create it first", str(path.parent)
+        )
+    data = _pack(_tensors(model), json.dumps(_content(model), default=_plain))
+    try:
+        _replace(path, data)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot save here ({error.strerror})", str(path)) from error
+
+
+def load(
+    cls: type[Model],
+    path: str | os.PathLike[str],
+    *,
+    kernel: Kernel | None = None,
+    likelihood: Likelihood | None = None,
+) -> Model:
+    """Read a model that `save` wrote: it predicts and goes on learning exactly as the saved one.
+
+    A kernel or likelihood that is none of GPyTorch's plain ones (see `specs.PLAIN`) must be passed
+    again; its parameters come from the file. Raises ModelFileError if the file cannot be used.
+    """
+    try:
+        with open(path, "rb") as file:
+            data, content = _unpack(file)
+        if content["class"] != cls.__name__:
+            raise ModelFileError(f"it holds a {content['class']}, not a {cls.__name__}")
+        groups = _grouped(tensors_from_bytes(data))
+        return _restore(cls, content, groups, {"kernel": kernel, "likelihood": likelihood})
+    except ValueError as error:
+        raise ModelFileError(f"cannot load {os.fspath(path)}: {error}") from error
+    except _UNFIT as error:
+        reason = f"its contents do not fit together ({type(error).__name__}: {error})"
+        raise ModelFileError(f"cannot load {os.fspath(path)}: {reason}") from error
+
+
+# ---- from a model to JSON and tensors ----
+
+
+def _content(model: DecoupledGPRegressor) -> dict[str, Any]:
+    """Return everything about a model that is no tensor."""
+    run = model._run
+    params = model.get_params(deep=False)
+    if not isinstance(params["random_state"], int | np.integer):
+        params["random_state"] = None
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "package_version": decoupledgp.__version__,
+        "class": type(model).__name__,
+        "params": {
+            name: value
+            for name, value in params.items()
+            if name not in ("callbacks", "kernel", "likelihood")
+        },
+        "kernel": None if run.given_kernel is None else describe(run.given_kernel),
+        "likelihood": None if run.given_likelihood is None else describe(run.given_likelihood),
+        "n_features_in_": model.n_features_in_,
+        "feature_names_in_": None if names is None else list(names),
+        "y_is_flat": model._y_is_flat,
+        "run": _run_content(run),
+    }
+
+
+def _run_content(run: Run) -> dict[str, Any]:
+    return {
+        "settings": asdict(run.settings),
+        "preconditioner": run.preconditioner,
+        "partially_shared": run.partially_shared,
+        "dtype": str(run.dtype).removeprefix("torch."),
+        "device": str(run.device),
+        "n_mean_basis": run.posterior.n_mean,
+        "n_cov_basis": run.posterior.n_cov,
+        "frozen": frozen(run.online.learner.model),
+        "iteration": run.iteration,
+        "online_iteration": run.online.iteration,
+        "n_rows": run.n_rows,
+        "seconds": run.seconds,
+        "rng": run.rng.bit_generator.state,
+        "history": run.history,
+    }
+
+
+def _tensors(model: DecoupledGPRegressor) -> dict[str, Tensor]:
+    """Return all tensors as `group/name`, on the CPU, each with memory of its own."""
+    run = model._run
+    groups: dict[str, Mapping[str, Tensor | np.ndarray]] = {
+        "posterior": state(run.posterior),
+        "likelihood": state(run.likelihood),
+        "adam": run.online.learner.moments(),
+        "x_scaler": vars(run.x_scaler),
+        "y_scaler": vars(run.y_scaler),
+        "first_rows": _first_rows_tensors(run),
+        "start_kernel": {} if run.given_kernel is None else state(run.given_kernel),
+        "start_likelihood": {} if run.given_likelihood is None else state(run.given_likelihood),
+    }
+    return {
+        f"{group}/{name}": _own(value)
+        for group, values in groups.items()
+        for name, value in values.items()
+    }
+
+
+def _first_rows_tensors(run: Run) -> dict[str, np.ndarray]:
+    """Return the rows of a stream that has hardly begun.
+
+    Those that lie in memory column by column are stored so: sums depend on it in the last bit.
+    """
+    found = {}
+    for k, (X, Y, _) in enumerate(run._first_rows):
+        for name, part in ((f"{k}.x", X), (f"{k}.y", Y)):
+            by_column = abs(part.strides[0]) < abs(part.strides[1])
+            found[f"{name}.T" if by_column else name] = part.T if by_column else part
+    return found
+
+
+def _own(value: Tensor | np.ndarray) -> Tensor:
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.array(value, order="C"))
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as Python's, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be saved")
+
+
+# ---- from JSON and tensors to a model ----
+
+Groups = dict[str, dict[str, Tensor]]
+
+
+def _restore(
+    cls: type[Model], content: dict[str, Any], groups: Groups, given: dict[str, Any]
+) -> Model:
+    start: dict[str, Any] = {}
+    for what, module in given.items():
+        spec = content[what]
+        if spec is None and module is not None:
+            raise ValueError(f"the model has the default {what}; leave {what}= out")
+        stored = groups.get(f"start_{what}", {})
+        start[what] = None if spec is None else rebuild(spec, stored, module, what)
+    if not _is_available(content["run"]["device"]):
+        device, content["run"]["device"] = content["run"]["device"], "cpu"
+        content["params"]["device"] = None
+        warnings.warn(f"no device {device!r} here; the model is on the CPU", stacklevel=4)
+    model = cls(**content["params"], **start)
+    model._validate_params()
+    model.n_features_in_ = content["n_features_in_"]
+    names = content["feature_names_in_"]
+    if names is not None:
+        _require(len(names) == model.n_features_in_, "number of feature names")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    model._y_is_flat = content["y_is_flat"]
+    model._run = _restore_run(content["run"], groups, **start)
+    _require(model._run.n_features == model.n_features_in_, "number of features")
+    return model
+
+
+def _restore_run(
+    content: dict[str, Any], groups: Groups, kernel: Kernel | None, likelihood: Likelihood | None
+) -> Run:
+    x_scaler, y_scaler = _scaler(groups["x_scaler"]), _scaler(groups["y_scaler"])
+    n_features, n_outputs = len(x_scaler.centre), len(y_scaler.centre)
+    _check_sizes(content, groups["posterior"], n_features, n_outputs)
+    run = Run(
+        _settings(content["settings"]),
+        n_features=n_features,
+        n_outputs=n_outputs,
+        kernel=kernel,
+        likelihood=likelihood,
+        preconditioner=content["preconditioner"],
+        partially_shared=content["partially_shared"],
+        dtype=DTYPES[content["dtype"]],
+        device=torch.device(content["device"]),
+        rng=_generator(content["rng"]),
+    )
+    _fill(run, content, groups)
+    run.x_scaler, run.y_scaler = x_scaler, y_scaler
+    run.iteration, run.online.iteration = content["iteration"], content["online_iteration"]
+    run.n_rows, run.seconds = content["n_rows"], float(content["seconds"])
+    counts = (run.iteration, run.online.iteration, run.n_rows)
+    _require(all(type(count) is int and count >= 0 for count in counts), "number of steps or rows")
+    run.history = [dict(record) for record in content["history"]]
+    run._first_rows = _first_rows(groups.get("first_rows", {}), n_features, n_outputs)
+    return run
+
+
+def _settings(content: dict[str, Any]) -> Settings:
+    """Return the settings; what the file does not know has its default."""
+    defaults = {field.name: field.default for field in fields(Settings)}
+    for name, value in content.items():
+        same = isinstance(value, int | float) == isinstance(defaults[name], int | float)
+        _require(same or defaults[name] is None, f"setting {name}")
+    return Settings(**content)
+
+
+def _check_sizes(
+    content: dict[str, Any], posterior: Mapping[str, Tensor], n_features: int, n_outputs: int
+) -> None:
+    """Compare the sizes in the JSON with the tensors that are there, before anything is built."""
+    n_mean, n_cov = content["n_mean_basis"], content["n_cov_basis"]
+    shapes = {
+        "mean_coefficients": (n_mean, n_outputs),
+        "cov_factor": (n_outputs, n_cov, n_cov),
+        "mean_basis.locations": (n_mean - n_cov * content["partially_shared"], n_features),
+        "cov_basis.locations": (n_cov, n_features),
+    }
+    for name, shape in shapes.items():
+        _require(tuple(posterior[name].shape) == shape, f"size of {name}")
+
+
+def _fill(run: Run, content: dict[str, Any], groups: Groups) -> None:
+    """Grow an empty model to its stored sizes and put the stored values in."""
+    n_mean, n_cov = content["n_mean_basis"], content["n_cov_basis"]
+    rows = torch.zeros(1, run.n_features, dtype=run.dtype, device=run.device)
+    learner = run.online.learner
+    run.posterior.add(rows.expand(n_mean, -1), rows.expand(n_cov, -1))
+    learner.grow()
+    for name, module in (("posterior", run.posterior), ("likelihood", run.likelihood)):
+        stored = groups.get(name, {})
+        set_state(module, stored, name)
+        right = all(value.dtype == run.dtype for value in module.parameters())
+        _require(right, f"type of the {name}'s parameters")
+    freeze(learner.model, content["frozen"])
+    _set_moments(learner, groups.get("adam", {}))
+
+
+def _set_moments(learner: GradientLearner, stored: Mapping[str, Tensor]) -> None:
+    """Give Adam its memory back; step counts stay on the CPU, as Adam wants them."""
+    parameters = dict(learner.model.named_parameters())
+    moments = {}
+    for key, value in stored.items():
+        name, _, kind = key.rpartition(".")
+        parameter = parameters[name]
+        if kind == "step":
+            _require(value.shape == (), f"shape of {key}")
+            moments[key] = value
+        else:
+            same = value.shape == parameter.shape and value.dtype == parameter.dtype
+            _require(same, f"shape and type of {key}")
+            moments[key] = value.to(parameter.device)
+    learner.load_moments(moments)
+
+
+def _scaler(stored: Mapping[str, Tensor]) -> Standardizer:
+    centre, scale, varies = (stored[name].numpy() for name in ("centre", "scale", "varies"))
+    _require(centre.shape == scale.shape == varies.shape == (centre.size,), "shape of a scaler")
+    _require(varies.dtype == np.bool_, "type of a scaler")
+    scaler = Standardizer(np.zeros((1, centre.size)))
+    scaler.centre, scaler.scale, scaler.varies = centre, scale, varies
+    return scaler
+
+
+def _first_rows(
+    stored: Mapping[str, Tensor], n_features: int, n_outputs: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """Return the kept rows, without the numbers they may have had in a table that is closed now."""
+    rows: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+    for k in range(len(stored) // 2):
+        X, Y = (
+            stored[name].numpy() if name in stored else stored[f"{name}.T"].numpy().T
+            for name in (f"{k}.x", f"{k}.y")
+        )
+        fits = X.shape == (len(X), n_features) and Y.shape == (len(X), n_outputs)
+        _require(fits, "shape of the first rows")
+        rows.append((X, Y, None))
+    return rows
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    bits = np.random.PCG64(0)
+    bits.state = state  # type: ignore[assignment]
+    return np.random.Generator(bits)
+
+
+def _is_available(device: str) -> bool:
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError):  # a name or a kind of device that PyTorch lacks here
+        return False
+    return True
+
+
+def _require(right: bool, what: str) -> None:
+    if not right:
+        raise ValueError(f"its contents do not fit together (the {what})")
+
+
+# ---- the file itself ----
+
+
+def _pack(tensors: dict[str, Tensor], content: str) -> bytes:
+    """Return the bytes of the file, with their own digest in the header."""
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "content": content,
+        "sha256": NO_DIGEST,
+    }
+    data = tensors_to_bytes(tensors, metadata=metadata)
+    head, found, rest = data.partition(_field(NO_DIGEST))
+    if not found:
+        raise RuntimeError("this version of safetensors writes headers in a way not known here")
+    return head + _field(hashlib.sha256(data).hexdigest()) + rest
+
+
+def _unpack(file: BinaryIO) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the file and its JSON, the version checked first and then the digest."""
+    start = file.read(8)
+    n_header = int.from_bytes(start, "little")
+    if len(start) < 8 or n_header > LONGEST_HEADER:
+        raise ModelFileError("it is empty" if not start else "it is no decoupledgp model file")
+    header = file.read(n_header)
+    if len(header) < n_header:
+        raise ModelFileError("it is cut short, or no decoupledgp model file")
+    metadata = _metadata(header)
+    file.seek(0)
+    data = file.read()
+    digest = metadata["sha256"]
+    check = hashlib.sha256(start + header.replace(_field(digest), _field(NO_DIGEST), 1))
+    check.update(memoryview(data)[8 + n_header :])
+    if check.hexdigest() != digest:
+        raise ModelFileError("it is damaged: cut short, or changed since it was saved")
+    return data, json.loads(metadata["content"])
+
+
+def _metadata(header: bytes) -> dict[str, str]:
+    """Return the header's texts if this is a model file of a format known here."""
+    try:
+        metadata = json.loads(header)["__metadata__"]
+        known = metadata["format"] == FORMAT
+        version = int(metadata["format_version"])
+    except (*_UNFIT, ValueError) as error:
+        raise ModelFileError("it is no decoupledgp model file, or damaged") from error
+    if not known or version < 1:
+        raise ModelFileError("it is no decoupledgp model file")
+    if version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"it has format version {version}, and decoupledgp {decoupledgp.__version__} reads "
+            f"version {FORMAT_VERSION} at most; install a newer decoupledgp"
+        )
+    return metadata
+
+
+def _field(digest: str) -> bytes:
+    return f'"sha256":"{digest}"'.encode()
+
+
+def _grouped(tensors: Mapping[str, Tensor]) -> Groups:
+    """Return tensors by group; copied, so that each has aligned and writable memory."""
+    groups: Groups = {}
+    for key, value in tensors.items():
+        group, _, name = key.partition("/")
+        groups.setdefault(group, {})[name] = value.clone()
+    return groups
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file at once: whoever opens it finds the old one or the new one, whole."""
+    temporary = path.with_name(f".decoupledgp-{secrets.token_hex(8)}.tmp")
+    try:
+        _write(temporary, data)
+        if path.exists():
+            shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file and wait until it is on the disk.
+
+    Where Linux allows it, the file has no name until it is complete, so that nothing stays behind
+    if the process is killed meanwhile.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        with open(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), "wb") as file:
+            _write_and_sync(file, data)
+            # With a directory given, os.link follows the link in /proc to the file.
+            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno())
+        return
+    with open(path, "xb") as file:
+        _write_and_sync(file, data)
+
+
+def _write_and_sync(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
