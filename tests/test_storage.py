@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -35,7 +34,7 @@ D = 3
 SMALL = {
     "n_mean_basis": 12,
     "n_cov_basis": 5,
-    "max_iter": 3,
+    "max_iter": 2,
     "batch_size": 16,
     "basis_increment": 4,
     "kl_batch_size": 6,
@@ -136,8 +135,7 @@ def test_loaded_model_predicts_and_goes_on_learning_exactly(case, tmp_path):
     model.partial_fit(*more)
     loaded.partial_fit(*more)
     assert_same_learner(model, loaded)
-    assert_same_predictions(model, loaded, rows(9, seed=1)[0])
-    np.testing.assert_array_equal(model.sample_y(more[0][:3], 2), loaded.sample_y(more[0][:3], 2))
+    np.testing.assert_array_equal(model.sample_y(more[0][:3]), loaded.sample_y(more[0][:3]))
 
 
 def test_likelihood_of_labels(tmp_path):
@@ -675,17 +673,17 @@ def current_umask():
 
 
 SAVE_FOREVER = """
-import sys, time
+import os, sys, time
 from decoupledgp import DecoupledGPRegressor, storage
 
-how, path = sys.argv[1:]
-model = DecoupledGPRegressor.load(path)
+half_way, any_time = sys.argv[1:]
+model = DecoupledGPRegressor.load(any_time)
 write = storage._write_and_sync
 
 def stop_half_way(file, data):
     file.write(data[: len(data) // 2])
     file.flush()
-    print("half-way", flush=True)
+    print(os.getpid(), flush=True)
     time.sleep(60)
 
 def in_pieces(file, data):
@@ -694,13 +692,17 @@ def in_pieces(file, data):
         file.flush()
     write(file, b"")
 
-storage._write_and_sync = {"half-way": stop_half_way, "any time": in_pieces}[how]
-if how == "any time":
-    model.save(path)
-    print("started", flush=True)
-while True:
-    model._run.iteration += 1
-    model.save(path)
+if os.fork() == 0:
+    storage._write_and_sync = stop_half_way
+    model.save(half_way)
+    os._exit(1)
+storage._write_and_sync = in_pieces
+model.partial_fit([[0, 0, 0]], [0])
+model.save(any_time)
+print(os.getpid(), flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    model.save(any_time)
 """
 
 
@@ -712,31 +714,26 @@ def can_write_nameless(folder):
     return True
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
-def test_killed_process_leaves_a_whole_file(tmp_path):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals and forks are Unix")
+def test_killed_processes_leave_a_whole_file(tmp_path):
+    """One is killed in the middle of writing, another while it saves over and over."""
     model = fitted()
-    ways = ("half-way", "any time")
-    paths = [tmp_path / way / "model" for way in ways]
+    paths = [tmp_path / way / "model" for way in ("half-way", "any time")]
     for path in paths:
         path.parent.mkdir()
         model.save(path)
     old = paths[0].read_bytes()
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, way, path], stdout=subprocess.PIPE)
-        for way, path in zip(ways, paths, strict=True)
-    ]
-    try:
-        for process in processes:
-            assert process.stdout.readline()
-        time.sleep(0.05)
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+    process = subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, *paths], stdout=subprocess.PIPE)
+    processes = [int(process.stdout.readline()) for _ in paths]
+    time.sleep(0.05)
+    for number in processes:
+        os.kill(number, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert paths[0].read_bytes() == old
     if can_write_nameless(tmp_path):
         assert os.listdir(paths[0].parent) == ["model"]
     survivor = DecoupledGPRegressor.load(paths[1])
-    assert survivor.n_iter_ > model.n_iter_ or Path(paths[1]).read_bytes() != old
+    assert survivor.n_iter_ == model.n_iter_ + 1
+    model.partial_fit([[0, 0, 0]], [0])
     assert_same_predictions(model, survivor, rows()[0])

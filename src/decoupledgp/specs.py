@@ -249,7 +249,7 @@ def _size(spec: Spec) -> int:
 
 
 def _unknown_class(module: nn.Module) -> str:
-    """Return the name of the first kernel or likelihood that is not in the table, else the whole's."""
+    """Return the first kernel or likelihood that is not in the table, else the whole, by name."""
     models = [part for part in module.modules() if isinstance(part, Kernel | Likelihood)]
     cls = next((type(part) for part in models if type(part) not in _PLAIN_NAMES), type(module))
     return f"{cls.__module__}.{cls.__qualname__}"

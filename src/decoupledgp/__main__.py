@@ -1,0 +1,5 @@
+"""`python -m decoupledgp` is the command `decoupledgp`."""
+
+from decoupledgp.cli import app
+
+app()
