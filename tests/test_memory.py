@@ -25,7 +25,9 @@ class LargestTensor(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        sizes = [t.untyped_storage().nbytes() for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        sizes = [
+            t.untyped_storage().nbytes() for t in tree_leaves(out) if isinstance(t, torch.Tensor)
+        ]
         self.largest = max([self.largest, *sizes])
         return out
 

@@ -1,7 +1,8 @@
 """Gaussian processes for large and streaming data, with separate bases for mean and covariance."""
 
 from decoupledgp.estimators import DecoupledGPRegressor
+from decoupledgp.storage import ModelFileError
 
-__all__ = ["DecoupledGPRegressor", "__version__"]
+__all__ = ["DecoupledGPRegressor", "ModelFileError", "__version__"]
 
 __version__ = "0.1.0"

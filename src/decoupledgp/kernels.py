@@ -78,7 +78,8 @@ class DoubleKernel:
 
     def __call__(self, x: Tensor, z: Tensor | None = None, diag: bool = False) -> Tensor:
         """Return g(x, z), or g(x, x) row by row."""
-        return functional_call(self.dense, self.values, (x, z, diag))
+        # A sub-kernel that occurs twice must be swapped once only: no tying of weights.
+        return functional_call(self.dense, self.values, (x, z, diag), tie_weights=False)
 
 
 class _Dense(nn.Module):

@@ -87,6 +87,15 @@ def test_double_kernel_is_the_kernel_in_float64_with_gradients():
     assert all(p.grad is not None for p in kernel.parameters())
 
 
+def test_double_kernel_leaves_a_sub_kernel_that_occurs_twice_alone():
+    part = gpytorch.kernels.MaternKernel()
+    kernel = part + part * gpytorch.kernels.LinearKernel()
+    got = DoubleKernel(kernel)(X, X[:2])
+    assert isinstance(part.raw_lengthscale, torch.nn.Parameter)
+    assert part.raw_lengthscale.dtype == torch.float32
+    assert_allclose(got.detach(), kernel.double()(X, X[:2]).to_dense().detach(), rtol=1e-6)
+
+
 def test_scaled_kernel_splits_the_scale_off():
     inner = gpytorch.kernels.MaternKernel()
     outer = gpytorch.kernels.ScaleKernel(inner)

@@ -1,5 +1,9 @@
 """The estimator: what it learns, in which order, and what it records."""
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
 import gpytorch
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from decoupledgp import DecoupledGPRegressor
 from decoupledgp.data import shuffled_batches
 from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.settings import resolve
+from decoupledgp.posteriors import DecoupledPosterior
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (300, 2))
@@ -155,6 +160,37 @@ def test_callbacks_see_the_model_and_stop_it():
     model = small(callbacks=[stop_at_five]).fit(X, Y)
     assert model.n_iter_ == 5
     assert seen == [(k, (1,)) for k in range(1, 6)]
+
+
+def test_ctrl_c_waits_for_the_step_and_loses_nothing(monkeypatch):
+    """A real SIGINT in the middle of a step: the step ends, then fit is interrupted, whole."""
+    add = DecoupledPosterior.add
+
+    def interrupted_add(self, *rows):
+        add(self, *rows)
+        if self.n_mean > 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    model = small(basis_increment=10)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(DecoupledPosterior, "add", interrupted_add)
+        model.fit(X, Y)
+    assert model.n_iter_ == len(model.history_) == 3
+    assert model.n_mean_basis_ == 30
+    assert np.isfinite(model.predict(X_NEW)).all()
+    assert model.partial_fit(X, Y).n_iter_ == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_fit_works_in_another_thread():
+    with ThreadPoolExecutor(2) as pool:
+        models = list(pool.map(lambda seed: small(random_state=seed, max_iter=5).fit(X, Y), (0, 0)))
+    assert_array_equal(models[0].predict(X_NEW), models[1].predict(X_NEW))
+
+
+def test_numpy_numbers_are_numbers():
+    model = small(n_mean_basis=np.int64(40), learning_rate=np.float32(0.1), max_iter=np.int32(3))
+    assert model.fit(X, Y).n_mean_basis_ == 40
 
 
 def test_held_out_bound_is_the_papers(monkeypatch):

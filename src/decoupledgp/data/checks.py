@@ -9,7 +9,9 @@ import numpy as np
 __all__ = ["require_finite"]
 
 
-def require_finite(table: np.ndarray, what: str, names: Sequence[str] | None = None) -> None:
+def require_finite(
+    table: np.ndarray, what: str, names: Sequence[str] | np.ndarray | None = None
+) -> None:
     """Raise a ValueError that names the first column with NaN or infinite values, and the row."""
     if np.isfinite(table.sum()):  # NaN and infinity survive a sum, so one pass clears good tables
         return

@@ -15,10 +15,11 @@ from torch import Tensor
 from decoupledgp.bases import BASES
 from decoupledgp.data import Standardizer
 from decoupledgp.estimators.history import append_thinned
+from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.prediction import Predictor
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.kernels import se_ard
-from decoupledgp.learners import GradientLearner
+from decoupledgp.learners import GradientLearner, StepResult
 from decoupledgp.likelihoods import gaussian_likelihood, is_location_scale
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior
@@ -76,35 +77,20 @@ class Run:
         self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None = None
     ) -> dict[str, Any]:
         """Take one step on a minibatch, given with its row numbers if a table is open."""
-        start = time.perf_counter()
-        n_new = len(X) if self._seen is None else int((~self._seen[index]).sum())
-        if n_new and self.n_rows < WARM_UP_ROWS:
-            X, Y, index = self._begin_again(X, Y, index)
-        self.n_rows += n_new
-        if self._seen is not None:
-            self._seen[index] = True
-        self.x_scaler.update(X)
-        if self.standardises_targets:
-            self.y_scaler.update(Y)
-        candidates = None if self._lent is None else ~self._lent[index]
-        result, lent = self.online.observe(
-            *self.tensors(X, Y), n_total=self.n_rows, candidates=candidates
-        )
-        if self._lent is not None and index is not None:
-            self._lent[index[lent]] = True
-        self._predictor = None
-        self.iteration += 1
-        self.seconds += time.perf_counter() - start
-        record = {
-            "iteration": self.iteration,
-            "seconds": self.seconds,
-            "rows": self.n_rows,
-            "elbo": result.elbo - self.log_volume(),
-            "nmse": result.nmse,
-            "n_mean_basis": self.posterior.n_mean,
-            "n_cov_basis": self.posterior.n_cov,
-        }
-        append_thinned(self.history, record)
+        with finish_first():
+            start = time.perf_counter()
+            result = self._step(X, Y, index)
+            self.seconds += time.perf_counter() - start
+            record = {
+                "iteration": self.iteration,
+                "seconds": self.seconds,
+                "rows": self.n_rows,
+                "elbo": result.elbo - self.log_volume(),
+                "nmse": result.nmse,
+                "n_mean_basis": self.posterior.n_mean,
+                "n_cov_basis": self.posterior.n_cov,
+            }
+            append_thinned(self.history, record)
         return record
 
     @property
@@ -164,12 +150,35 @@ class Run:
             rng=self.rng,
         )
 
+    def _step(self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None) -> StepResult:
+        n_new = len(X) if self._seen is None else int((~self._seen[index]).sum())
+        if n_new and self.n_rows < WARM_UP_ROWS:
+            X, Y, index = self._begin_again(X, Y, index)
+        self.n_rows += n_new
+        if self._seen is not None:
+            self._seen[index] = True
+        self.x_scaler.update(X)
+        if self.standardises_targets:
+            self.y_scaler.update(Y)
+        candidates = None if self._lent is None else ~self._lent[index]
+        result, lent = self.online.observe(
+            *self.tensors(X, Y), n_total=self.n_rows, candidates=candidates
+        )
+        if self._lent is not None and index is not None:
+            self._lent[index[lent]] = True
+        self._predictor = None
+        self.iteration += 1
+        return result
+
     def _begin_again(
         self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Start from all rows so far; keep them only while they are too few to start from."""
         first = [*self._first_rows, (X, Y, index)]
-        X, Y = (np.concatenate(parts) for parts in list(zip(*first, strict=True))[:2])
+        X, Y = (
+            np.ascontiguousarray(np.concatenate(parts))
+            for parts in list(zip(*first, strict=True))[:2]
+        )
         if index is not None:
             index = np.concatenate([numbers for *_, numbers in first if numbers is not None])
         self._first_rows = first if len(X) < WARM_UP_ROWS else []

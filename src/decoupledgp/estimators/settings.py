@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpytorch.kernels import Kernel, ScaleKernel
@@ -45,8 +45,11 @@ PRESETS: dict[str | None, Settings] = {
 def resolve(params: Mapping[str, Any]) -> Settings:
     """Return the preset with every argument that was given explicitly put in its place."""
     settings = PRESETS[params["preset"]]
+    defaults = asdict(settings)
     given = {
-        name: params[name] for name in Settings.__dataclass_fields__ if params.get(name) is not None
+        name: type(default)(params[name])  # a NumPy number becomes Python's
+        for name, default in defaults.items()
+        if params[name] is not None
     }
     if "basis" not in given and not _is_se_ard(params["kernel"]):
         given["basis"] = "points"

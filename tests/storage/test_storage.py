@@ -26,9 +26,10 @@ from safetensors.torch import save_file
 from sklearn.base import clone
 from torch.nn.functional import softplus
 
-from decoupledgp import DecoupledGPRegressor, specs, storage
+from decoupledgp import DecoupledGPRegressor
 from decoupledgp.kernels import log_positive
-from decoupledgp.storage import ModelFileError
+from decoupledgp.storage import ModelFileError, file, specs
+from decoupledgp.storage import model as contents
 
 D = 3
 SMALL = {
@@ -112,7 +113,7 @@ def timeless(history):
 
 def assert_same_learner(one, other):
     """Everything that further learning depends on."""
-    a, b = storage._tensors(one), storage._tensors(other)
+    a, b = contents._tensors(one), contents._tensors(other)
     assert a.keys() == b.keys()
     for name in a:
         assert a[name].dtype == b[name].dtype
@@ -527,10 +528,10 @@ def forge():
     model = fitted(kernel=gk.RBFKernel(ard_num_dims=D), likelihood=gl.StudentTLikelihood())
 
     def write(path, change):
-        content = json.loads(json.dumps(storage._content(model), default=storage._plain))
-        tensors = storage._tensors(model)
+        content = json.loads(json.dumps(contents._content(model), default=contents._plain))
+        tensors = contents._tensors(model)
         change(content, tensors)
-        path.write_bytes(storage._pack(tensors, json.dumps(content)))
+        path.write_bytes(file.pack(tensors, json.dumps(content)))
 
     return write
 
@@ -674,11 +675,12 @@ def current_umask():
 
 SAVE_FOREVER = """
 import os, sys, time
-from decoupledgp import DecoupledGPRegressor, storage
+from decoupledgp import DecoupledGPRegressor
+from decoupledgp.storage import file
 
 half_way, any_time = sys.argv[1:]
 model = DecoupledGPRegressor.load(any_time)
-write = storage._write_and_sync
+write = file._write_and_sync
 
 def stop_half_way(file, data):
     file.write(data[: len(data) // 2])
@@ -693,10 +695,10 @@ def in_pieces(file, data):
     write(file, b"")
 
 if os.fork() == 0:
-    storage._write_and_sync = stop_half_way
+    file._write_and_sync = stop_half_way
     model.save(half_way)
     os._exit(1)
-storage._write_and_sync = in_pieces
+file._write_and_sync = in_pieces
 model.partial_fit([[0, 0, 0]], [0])
 model.save(any_time)
 print(os.getpid(), flush=True)
