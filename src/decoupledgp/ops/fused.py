@@ -88,7 +88,12 @@ def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
 
 
 # Reassociation lets sums over a tile run in vector registers; nothing here assumes finite numbers.
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+@njit(
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+    fastmath={"reassoc", "contract", "nsz", "arcp"},
+)
 def _pairs(
     z_i, l_i, A_i, z_j, l_j, A_j, start, stop, Tu_i, h_i, K_i, T_i, Tu_j, h_j, K_j, T_j, gradients
 ):
@@ -118,10 +123,10 @@ def _pairs(
                 for k in range(w):
                     inverse = one / (l2 + l_c[k] * l_c[k])
                     diff = z - z_c[k]
-                    E[k] += diff * diff * inverse
-                    T[k] *= l_twice * l_c[k] * inverse
                     iq_c[k] = inverse
                     u_c[k] = diff * inverse
+                    E[k] += diff * diff * inverse
+                    T[k] *= l_twice * l_c[k] * inverse
             _exp_of_negative(E, K)
             for k in range(w):
                 K[k] *= np.sqrt(T[k])
