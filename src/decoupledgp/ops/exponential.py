@@ -18,8 +18,8 @@ from torch import Tensor
 
 __all__ = ["exp_dense", "exp_matmul"]
 
-BLOCK_ELEMENTS = 1 << 20
-"""Numbers in one block: 4 MiB in float32, small enough for a shared cache, large enough for BLAS."""
+BLOCK_ELEMENTS = 1 << 19
+"""Numbers in one block: 2 MiB in float32, small enough for a cache, large enough for BLAS."""
 
 
 def exp_dense(
