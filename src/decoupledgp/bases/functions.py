@@ -34,9 +34,7 @@ class SEFunctions(Functions):
             self.G = torch.cat([scaled, scaled.new_ones(len(z), 1)], 1)
             self.b = -0.5 * scaled.square().sum(1)
         else:
-            w = 1 / (l.square() + s.square())
-            self.G = torch.cat([w, centred * w], 1)
-            self.b = (0.5 * torch.log(2 * l * s * w) - centred.square() * w).sum(1)
+            self.G, self.b = ops.multiscale_features(centred, l, s)
 
     def __len__(self) -> int:
         return len(self.z)

@@ -38,7 +38,7 @@ class MultiscaleBasis(Basis):
                 'use basis="points" with this kernel, or kernel=None'
             )
         s = kernel.lengthscale.squeeze(0).expand(self.n_features)
-        return SEFunctions(self.locations, s, s * self.multipliers)
+        return SEFunctions(self.locations, s, (self.log_multipliers + s.log()).exp())
 
     def add(self, x: Float[Tensor, "n d"]) -> None:
         """Append functions at x with c = 1, which equal φ_x."""

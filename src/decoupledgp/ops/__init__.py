@@ -4,6 +4,7 @@ Nobody outside this package knows about blocks, Numba, threads or devices.
 """
 
 from decoupledgp.ops.exponential import exp_dense, exp_matmul
+from decoupledgp.ops.features import multiscale_features
 from decoupledgp.ops.generic import kernel_dense, kernel_matmul
 from decoupledgp.ops.multiscale import multiscale_gram, multiscale_matmul, multiscale_quadratic
 
@@ -12,6 +13,7 @@ __all__ = [
     "exp_matmul",
     "kernel_dense",
     "kernel_matmul",
+    "multiscale_features",
     "multiscale_gram",
     "multiscale_matmul",
     "multiscale_quadratic",

@@ -32,21 +32,21 @@ Array = np.ndarray[Any, Any]
 
 
 class PairGradients(NamedTuple):
-    """Value of the quadratic and its gradients in locations, log length-scales and coefficients."""
+    """Value of the quadratic and its gradients in locations, length-scales and coefficients."""
 
     value: float
     z_i: Array
-    log_l_i: Array
+    l_i: Array
     A_i: Array
     z_j: Array
-    log_l_j: Array
+    l_j: Array
     A_j: Array
 
 
 def quadratic(
     z_i: Array, l_i: Array, A_i: Array, z_j: Array, l_j: Array, A_j: Array, *, gradients: bool
 ) -> PairGradients:
-    """Return Σ_ij (A_i A_jᵀ)_ij K_ij and, if asked, its gradients (math.md, "multiscale basis")."""
+    """Return Σ_ij (A_i A_jᵀ)_ij K_ij and, if asked, its gradients."""
     m, d = z_i.shape
     n, p = A_j.shape
     lanes = max(1, min(LANES, m // MIN_LANE))
@@ -65,15 +65,13 @@ def quadratic(
     Tu_i, h_i, K_i, T_i = left_out
     Tu_j, h_j, K_j, T_j = (np.sum(part, axis=0).T for part in zip(*right_out, strict=True))
     half = z_i.dtype.type(0.5)
-    return PairGradients(
-        value,
-        z_i=-2 * Tu_i,
-        log_l_i=half * T_i[:, None] + l_i**2 * h_i,
-        A_i=K_i,
-        z_j=2 * Tu_j,
-        log_l_j=half * T_j + l_j**2 * h_j,
-        A_j=K_j,
-    )
+    Tu_i *= -2
+    Tu_j *= 2
+    # ∂/∂l = (½T + l²h) / l
+    for h, l, T in ((h_i, l_i, T_i[:, None]), (h_j, l_j, T_j)):
+        h *= l
+        h += half * T / l
+    return PairGradients(value, Tu_i, h_i, K_i, Tu_j, h_j, K_j)
 
 
 def compiled_now() -> bool:

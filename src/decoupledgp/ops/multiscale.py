@@ -122,7 +122,7 @@ def _pair_kernel(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
 def _pair_gradients(
     T: Tensor, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor
 ) -> _PairGradients:
-    """Chain rule for T_ij = K_ij ∂/∂K_ij; with u = (z_i - z_j) / (l_i² + l_j²) (math.md)."""
+    """Chain rule for T_ij = K_ij ∂/∂K_ij; with u = (z_i - z_j) / (l_i² + l_j²)."""
     g = _PairGradients(*(torch.empty_like(part) for part in (z_i, l_i, z_j, l_j)))
     half_i, half_j = 0.5 * T.sum(1), 0.5 * T.sum(0)
     for d in range(z_i.shape[1]):
@@ -162,10 +162,7 @@ def _fused_quadratic(*inputs: Tensor, gradients: bool) -> list[Tensor]:
 
     arrays = [part.detach().contiguous().numpy() for part in inputs]
     value, *partials = fused.quadratic(*arrays, gradients=gradients)
-    out = [torch.from_numpy(part) for part in partials]
-    for k in (1, 4):  # from log l to l
-        out[k] = out[k] / inputs[k].detach()
-    return [inputs[0].new_tensor(value), *out]
+    return [inputs[0].new_tensor(value), *(torch.from_numpy(part) for part in partials)]
 
 
 def _use_numba(example: Tensor) -> bool:
