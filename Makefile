@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -17,9 +17,19 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)           ## every benchmark that prints a number used in the README or docs
+bench: bench-kin40k bench-step bench-scaling bench-predict  ## every number of the README and docs
+
+bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
+
+bench-step: $(READY)      ## a step against autograd, torch.compile and the floor
 	$(BIN)/python -m benchmarks.step
+
+bench-scaling: $(READY)   ## time and memory of a step against M_α
+	$(BIN)/python -m benchmarks.scaling --out out
+
+bench-predict: $(READY)   ## prediction latency and throughput, import time
+	$(BIN)/python -m benchmarks.predict
 
 clean:
 	rm -rf $(VENV) out

@@ -1,95 +1,54 @@
-"""Time and peak memory of one learning step against M_α.
+"""One learning step: ours against plain autograd, torch.compile and the floor of the machine.
 
-    python -m benchmarks.step [--rows 1024] [--features 23] [--cov 128] [--columns 1024]
+    python -m benchmarks.step [--quick]
 
-Each size runs in a process of its own; memory is the growth of its peak resident size over what it
-had before the model was built. The last columns are what naive arrays would need.
+Times are ratios within one run. "operators" are K_Xα a and the sampled quadratic with all gradients,
+which the other columns compute too; "whole step" adds the covariance part, the likelihood and Adam.
+Memory is what each added to the peak resident size of a fresh process.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
-import time
-
-import numpy as np
-import torch
 
 from benchmarks.machine import describe
-from decoupledgp.bases import MultiscaleBasis
-from decoupledgp.kernels import se_ard
-from decoupledgp.learners import GradientLearner
-from decoupledgp.likelihoods import gaussian_likelihood
-from decoupledgp.posteriors import DecoupledPosterior
+from benchmarks.processes import measure_apart
+from benchmarks.steps import WAYS, Problem, measure_step
 
-
-def measure(m_alpha: int, options: argparse.Namespace) -> dict[str, float]:
-    """Return the median seconds of a step and the megabytes it added to the process."""
-    rng = np.random.default_rng(0)
-    rows = torch.from_numpy(rng.standard_normal((options.rows, options.features))).float()
-    targets = torch.from_numpy(rng.standard_normal((options.rows, options.outputs))).float()
-
-    def learner(size: int) -> GradientLearner:
-        z = torch.from_numpy(rng.standard_normal((size, options.features))).float()
-        posterior = DecoupledPosterior(
-            se_ard(options.features),
-            MultiscaleBasis(z),
-            MultiscaleBasis(z[: options.cov]),
-            n_outputs=options.outputs,
-        )
-        posterior.kernel.base_kernel.lengthscale = (2 * options.features) ** 0.5
-        likelihood = gaussian_likelihood(options.outputs)
-        return GradientLearner(
-            posterior, likelihood, learning_rate=0.01, kl_batch_size=options.columns
-        )
-
-    def step(run: GradientLearner, t: int) -> None:
-        run.step(rows, targets, n_total=10**6, iteration=t, rng=rng)
-
-    step(learner(options.cov), 1)  # compiles, and warms up every library
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run, seconds = learner(m_alpha), []
-    for t in range(1, options.repeats + 2):
-        start = time.perf_counter()
-        step(run, t)
-        seconds.append(time.perf_counter() - start)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": float(np.median(seconds[1:])), "megabytes": (after - before) / 1024}
+GRID = (
+    Problem(columns=128),
+    Problem(columns=1024),
+    Problem(columns=1024, outputs=2),
+    Problem(columns=1024, outputs=7),
+    Problem(columns=1024, dtype="float64"),
+    Problem(features=8, mean=4096, columns=1024),
+    Problem(features=8, mean=16384, columns=128),
+    Problem(features=46, columns=128),
+    Problem(rows=256, columns=128),
+)
 
 
 def main() -> None:
-    """Print a Markdown table over M_α."""
+    """Print a Markdown table over the grid."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--features", type=int, default=23)
-    parser.add_argument("--outputs", type=int, default=1)
-    parser.add_argument("--cov", type=int, default=128)
-    parser.add_argument("--columns", type=int, default=1024)
+    parser.add_argument("--quick", action="store_true", help="only the paper's size")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[2**k for k in range(10, 16)])
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one, options)))
-        return
-    print(
-        f"N_m = {options.rows}, D = {options.features}, P = {options.outputs}, M_β = {options.cov}, "
-        f"|S| = {options.columns}, multiscale, float32; {describe()}\n"
-    )
-    print("| M_α | seconds | added MB | N_m × M_α × D, MB | M_α × M_α, MB |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
-    for size in options.sizes:
-        command = [sys.executable, "-m", "benchmarks.step", *sys.argv[1:], "--one", str(size)]
-        result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        naive = (options.rows * size * options.features * 4, size * size * 4)
-        print(
-            f"| {size} | {result['seconds']:.3f} | {result['megabytes']:.0f} | "
-            f"{naive[0] / 2**20:.0f} | {naive[1] / 2**20:.0f} |",
-            flush=True,
-        )
+    print(f"M_β = 128, multiscale basis; {describe()}\n")
+    ways = list(WAYS)
+    names = ["whole step", "operators", "autograd", "torch.compile", "floor"]
+    head = ["D", "N_m", "M_α", "|S|", "P", "dtype", *(f"{name}, s" for name in names)]
+    head += ["autograd / operators", "operators / floor", *(f"{name}, MB" for name in names[:4])]
+    print("| " + " | ".join(head) + " |")
+    print("|" + " ---: |" * len(head))
+    for problem in GRID[:2] if options.quick else GRID:
+        results = {way: measure_apart(measure_step, problem, way, options.repeats) for way in ways}
+        seconds = [results[way]["seconds"] for way in ways]
+        sizes = (problem.features, problem.rows, problem.mean, problem.columns, problem.outputs)
+        row = [*map(str, sizes), problem.dtype, *(f"{value:.3f}" for value in seconds)]
+        row += [f"{seconds[2] / seconds[1]:.1f}", f"{seconds[1] / seconds[4]:.2f}"]
+        row += [f"{results[way]['megabytes']:.0f}" for way in ways[:4]]
+        print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":
