@@ -20,6 +20,7 @@ from decoupledgp.ops import kernel_dense
 
 __all__ = [
     "DoubleKernel",
+    "check_kernel",
     "is_se_ard",
     "log_positive",
     "median_distance",
@@ -59,6 +60,27 @@ def scaled_kernel(kernel: Kernel, n_outputs: int) -> ScaleKernel:
     )
     scaled.outputscale = torch.as_tensor(outputscale).expand(n_outputs).clone()
     return scaled
+
+
+def check_kernel(kernel: Kernel, n_features: int, n_outputs: int) -> None:
+    """Raise a ValueError if a user's kernel does not fit the table."""
+    scales = kernel if type(kernel) is ScaleKernel else None
+    for part in (module for module in kernel.modules() if isinstance(module, Kernel)):
+        name = type(part).__name__
+        allowed = ((), (1,), (n_outputs,)) if part is scales else ((),)
+        if tuple(part.batch_shape) not in allowed:
+            raise ValueError(
+                f"kernel: {name} has batch_shape {tuple(part.batch_shape)}; leave it out"
+            )
+        columns = range(n_features) if part.active_dims is None else part.active_dims.tolist()
+        if max(columns) >= n_features:
+            raise ValueError(
+                f"kernel: {name} has active_dims {columns}, X has {n_features} columns"
+            )
+        if part.ard_num_dims not in (None, len(columns)):
+            raise ValueError(
+                f"kernel: {name} has ard_num_dims={part.ard_num_dims} for {len(columns)} columns"
+            )
 
 
 def prior_diagonal(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

@@ -17,13 +17,20 @@ from gpytorch.likelihoods import (
     Likelihood,
     StudentTLikelihood,
 )
+from gpytorch.settings import min_variance
 from jaxtyping import Float
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from decoupledgp.kernels import log_positive
 
-__all__ = ["expected_log_prob", "gaussian_likelihood", "is_location_scale", "predictive_moments"]
+__all__ = [
+    "check_likelihood",
+    "expected_log_prob",
+    "gaussian_likelihood",
+    "is_location_scale",
+    "predictive_moments",
+]
 
 SMALLEST_NOISE = 1e-6
 """Lower bound of the noise variance relative to the targets': a thousandth in standard deviation."""
@@ -34,6 +41,17 @@ def gaussian_likelihood(n_outputs: int) -> GaussianLikelihood:
     return GaussianLikelihood(
         batch_shape=torch.Size([n_outputs]), noise_constraint=log_positive(SMALLEST_NOISE)
     )
+
+
+def check_likelihood(likelihood: Likelihood, n_outputs: int) -> None:
+    """Raise a ValueError if a user's likelihood is of another number of outputs."""
+    for name, value in likelihood.named_parameters():
+        own = name.split(".")[-1] in ("raw_noise", "raw_scale", "raw_deg_free")
+        if own and value.dim() > 1 and value.shape[0] not in (1, n_outputs):
+            raise ValueError(
+                f"likelihood: {type(likelihood).__name__} has a batch_shape of {value.shape[0]} for "
+                f"{n_outputs} outputs; leave it out, or make it ({n_outputs},)"
+            )
 
 
 def is_location_scale(likelihood: Likelihood) -> bool:
@@ -49,7 +67,8 @@ def expected_log_prob(
 ) -> Float[Tensor, "n p"]:
     """Return E_q[log p(y | f)] per row and output: closed form for Gaussian noise, else quadrature."""
     latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
-    return likelihood.expected_log_prob(y.T, latent).T
+    with min_variance(0.0, 0.0, 0.0):  # they are not negative, and small ones are meant
+        return likelihood.expected_log_prob(y.T, latent).T
 
 
 @torch.no_grad()

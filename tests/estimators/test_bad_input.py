@@ -165,7 +165,8 @@ def check_predictions(model, rows, y):
 
 
 def check_model(model, X, y):
-    deviation = X.std(0)
+    largest = np.where(X.any(0), np.abs(X).max(0), 1)
+    deviation = largest * (X / largest).std(0)
     far = X.mean(0) + 1e12 * np.where(deviation > 0, deviation, 1) * [[1], [-1]]
     for rows in (X, far, np.full((1, X.shape[1]), 1e300)):
         check_predictions(model, rows, y)
@@ -197,13 +198,19 @@ def test_partial_fit_on_any_finite_chunks_gives_finite_predictions(table, cuts, 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1e5, 1e9, 1e150])
+@pytest.mark.parametrize("size", [1e5, 1e9, 1e30, 1e160])
 @pytest.mark.parametrize("basis", ["multiscale", "points"])
-def test_one_row_far_from_all_others(basis, size, dtype):
-    """Length-scales cannot be right for both; the exponentials must not overflow for either."""
+@pytest.mark.parametrize("n", [1, 2])
+def test_rows_far_from_all_others(n, basis, size, dtype):
+    """Length-scales cannot be right for both; the exponentials must not overflow for either.
+
+    Two on opposite sides leave the centre among the others, whose distances then do not vanish.
+    """
     far = X.copy()
-    far[3] = size
-    check_model(small(dtype=dtype, basis=basis).fit(far, y), far, y)
+    far[3 : 3 + n] = [[size], [-size]][:n]
+    for batch_size in (16, 40):
+        model = small(dtype=dtype, basis=basis, batch_size=batch_size)
+        check_model(model.fit(far, y), far, y)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -215,6 +222,19 @@ def test_a_stream_that_leaves_where_it_began(basis, size, dtype):
         model.partial_fit(X + size, y)
     assert np.isfinite(model.predict(np.vstack([X, X + size]), return_std=True)).all()
     assert np.isfinite(model.elbo(X + size, y))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("basis", ["multiscale", "points"])
+@pytest.mark.parametrize(("size", "learns_far"), [(1e3, True), (1e9, False)])
+def test_far_rows_do_not_spoil_what_is_learnt_of_near_ones(size, learns_far, basis, dtype):
+    """Squared distances that are all rounding error have gradients that are, too."""
+    sizes = {"n_mean_basis": 80, "n_cov_basis": 20, "basis_increment": 8}
+    model = small(dtype=dtype, basis=basis, **sizes).partial_fit(X, y)
+    for _ in range(20):
+        model.partial_fit(np.vstack([X, X + size]), np.tile(y, 2))
+    assert model.score(X, y) > 0.7
+    assert model.score(X + size, y) > 0.7 or not learns_far
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(1, 3), (5, 1), (5, 3), (35, 16), (40, 16)])

@@ -13,6 +13,14 @@ from decoupledgp.kernels import DoubleKernel
 
 __all__ = ["KernelFunctions", "SEFunctions"]
 
+FAR_IN_FLOAT32 = 1e3
+"""Squared distance from the basis' centre, in length-scales, beyond which a product of float32
+numbers would have an error over 1e-4 in the exponent; the features are float64 then."""
+
+FARTHEST = 1e6
+"""Length-scales from the centre at which rows and functions are put if they are even farther: there
+float64 still gives squared distances to 1e-3, and everything nearer is infinitely far for a kernel."""
+
 
 class SEFunctions(Functions):
     """Generalized SE-ARD functions with locations z and length-scales l_m (appendix C.1).
@@ -27,8 +35,10 @@ class SEFunctions(Functions):
     ):
         self.z, self.s, self.l = z, s, l
         # Distances do not care where the origin is, but products of large numbers do.
-        self.origin = z.detach().mean(0) if len(z) else torch.zeros_like(s)
-        centred = z - self.origin
+        self.origin = z.detach().mean(0) if len(z) else torch.zeros_like(s.detach())
+        if z.dtype == torch.float32 and self._reach() > FAR_IN_FLOAT32:
+            z, s, l = z.double(), s.double(), None if l is None else l.double()
+        centred = self._centre(z) if z.dtype == torch.float64 else z - self.origin
         if l is None:
             scaled = centred / s
             self.G = torch.cat([scaled, scaled.new_ones(len(z), 1)], 1)
@@ -40,17 +50,17 @@ class SEFunctions(Functions):
         return len(self.z)
 
     def evaluate(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
-        return ops.exp_dense(self._row_features(x), self.G, self.b)
+        return ops.exp_dense(self._row_features(x), self.G, self.b).to(x.dtype)
 
     def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
-        return ops.exp_matmul(self._row_features(x), self.G, self.b, A)
+        product = ops.exp_matmul(self._row_features(x), self.G, self.b, A.to(self.G.dtype))
+        return product.to(A.dtype)
 
     def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
         other = self if other is None else other
         assert isinstance(other, SEFunctions)
-        if self.l is None:
-            return other.evaluate(self.z)
-        return ops.multiscale_gram(self.z, self.l, other.z, other.lengthscales())
+        # By differences, for points too: symmetric to the last bit, wherever the functions are.
+        return ops.multiscale_gram(self.z, self.lengthscales(), other.z, other.lengthscales())
 
     def diagonal(self) -> Float[Tensor, " m"]:
         return torch.ones_like(self.b)
@@ -88,8 +98,22 @@ class SEFunctions(Functions):
         """Return l_m for every function, also where it is the kernel's own."""
         return self.s.expand_as(self.z) if self.l is None else self.l
 
+    @torch.no_grad()
+    def _reach(self) -> float:
+        """Largest squared distance of a function from the origin, in length-scales."""
+        if self.z.is_meta or not len(self.z):
+            return 0.0
+        l = self.s if self.l is None else self.l
+        squares = (self.z - self.origin).square() / (l.square() + self.s.square())
+        return float(squares.sum(1).max())
+
+    def _centre(self, x: Tensor) -> Tensor:
+        """Move x to the origin, and no farther than float64 can tell distances."""
+        edge = FARTHEST * self.s.detach()
+        return (x - self.origin).clamp(-edge, edge)
+
     def _row_features(self, x: Tensor) -> Tensor:
-        centred = x - self.origin
+        centred = self._centre(x.to(self.G.dtype))
         if self.l is None:
             scaled = centred / self.s
             return torch.cat([scaled, -0.5 * scaled.square().sum(1, keepdim=True)], 1)

@@ -13,8 +13,9 @@ def require_finite(
     table: np.ndarray, what: str, names: Sequence[str] | np.ndarray | None = None
 ) -> None:
     """Raise a ValueError that names the first column with NaN or infinite values, and the row."""
-    if np.isfinite(table.sum()):  # NaN and infinity survive a sum, so one pass clears good tables
-        return
+    with np.errstate(all="ignore"):
+        if np.isfinite(table.sum()):  # NaN and infinity survive a sum: one pass clears good tables
+            return
     finite = np.isfinite(table)
     if finite.all():
         return

@@ -22,7 +22,9 @@ def shuffled_batches(
     left = np.empty(0, dtype=np.int64)
     while True:
         if len(left) < size:
-            left = np.concatenate([left, rng.permutation(n_rows)])
+            again = rng.permutation(n_rows)
+            waiting = np.isin(again, left)  # come last in the new pass: no batch has a row twice
+            left = np.concatenate([left, again[~waiting], again[waiting]])
         yield left[:size]
         left = left[size:]
 

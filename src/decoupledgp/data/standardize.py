@@ -7,33 +7,35 @@ from jaxtyping import Float
 
 __all__ = ["Standardizer"]
 
-FAR = 1e9
-"""Standardised values are clipped here: a billion standard deviations away is nowhere near any data,
-and its square still is a float32."""
+FAR = 1e5
+"""Standardised values are clipped here. A hundred thousand standard deviations away is nowhere near
+any data, and squares of the clipped values still leave float64 enough digits for distances."""
+
+FINITE = np.finfo(np.float64)
 
 
 class Standardizer:
-    """Centre and scale per column, fixed by the first rows.
+    """Centre and scale per column, in float64, fixed by the first rows.
 
     A column that has been constant so far is only centred. Its scale is fixed by the first rows in
     which it varies; nothing learnt so far depends on it, because all its centred values were zero.
     """
 
     def __init__(self, X: Float[np.ndarray, "n d"]):
-        self.centre, self.scale, self.varies = _statistics(X)
+        self.centre, self.scale, self.varies = _statistics(X.astype(np.float64))
 
     def update(self, X: Float[np.ndarray, "n d"]) -> None:
         """Fix the scale of columns that were constant until now."""
         if self.varies.all():
             return
         with np.errstate(over="ignore"):
-            deviation = np.abs(X - self.centre).max(0)
+            deviation = np.minimum(np.abs(X - self.centre).max(0), FINITE.max)
         new = ~self.varies & (deviation > _resolution(self.centre))
         self.scale[new] = deviation[new]
         self.varies |= new
 
     def transform(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return standardised columns, clipped at ±1e9."""
+        """Return standardised columns, clipped at ±1e5."""
         with np.errstate(over="ignore"):
             return np.clip((X - self.centre) / self.scale, -FAR, FAR)
 
@@ -45,15 +47,15 @@ class Standardizer:
 def _statistics(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, standard deviation (1 where constant) and where it varies, without overflow."""
     largest = np.abs(X).max(0)
-    largest[largest == 0] = 1
+    largest[largest < FINITE.tiny] = 1
     unit = X / largest
     centre, deviation = unit.mean(0), unit.std(0)
     constant = unit.min(0) == unit.max(0)
     centre[constant] = unit[0, constant]
-    varies = ~constant & (deviation > _resolution(centre))
+    varies = ~constant & (deviation > _resolution(centre)) & (deviation * largest > FINITE.tiny)
     return centre * largest, np.where(varies, deviation * largest, 1.0), varies
 
 
 def _resolution(centre: np.ndarray) -> np.ndarray:
-    """Below this, a column's variation is rounding error of its own values."""
-    return 4 * np.finfo(np.float64).eps * np.abs(centre)
+    """Below this, a column's variation is rounding error of its own values, or no normal number."""
+    return np.maximum(4 * FINITE.eps * np.abs(centre), FINITE.tiny)

@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -59,7 +59,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Rows per minibatch (1024), functions added per minibatch until the bases are full (128), and
         functions that estimate the mean's KL in each step (1024).
     learning_rate : float, default=None
-        γ_0 of the schedule γ_0 / (1 + 0.1 √t): 0.1 by default.
+        γ_0 of the schedule γ_0 / (1 + 0.1 √t): 0.1 by default, 1 at most.
     preconditioner : {"jacobi", "none"}, default="jacobi"
         How a and L are parametrised.
     partially_shared : bool, default=False
@@ -117,7 +117,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         "batch_size": _POSITIVE,
         "basis_increment": _POSITIVE,
         "kl_batch_size": _POSITIVE,
-        "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
+        "learning_rate": [Interval(Real, 0, 1, closed="right"), None],
         "preconditioner": [StrOptions({"jacobi", "none"})],
         "partially_shared": ["boolean"],
         "dtype": [StrOptions({"float32", "float64"})],
@@ -215,6 +215,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise RuntimeError("ask for one of return_std and return_cov, not for both")
+        check_is_fitted(self)
         X, predictor = self._check_inputs(X), self._run.predictor()
         if return_cov:
             mean, cov = predictor.joint(X)
@@ -229,6 +230,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Time O(n³) and memory O(n²) per output: for a few thousand rows.
         """
+        check_is_fitted(self)
         X, predictor = self._check_inputs(X), self._run.predictor()
         return self._shaped(predictor.sample(X, n_samples, check_random_state(random_state)))
 
@@ -334,18 +336,14 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _check_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return rows as finite float arrays (n, D) and (n, P), or raise one clear error."""
-        self._validate_params()
-        X, Y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            multi_output=True,
-            y_numeric=True,
-            ensure_all_finite=False,
-        )
-        require_finite(X, "X", getattr(self, "feature_names_in_", None))
+        self._check_arguments()
+        X = self._check_inputs(X, reset=reset)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        Y = check_array(y, ensure_2d=False, ensure_all_finite=False, input_name="y", estimator=self)
+        check_consistent_length(X, Y)
         require_finite(Y, "y")
         if Y.ndim == 2 and Y.shape[1] == 0:
             raise ValueError("y has no columns; give at least one target")
@@ -356,13 +354,22 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"y has {Y.shape[1]} outputs; the model has {self._run.n_outputs}")
         return X, Y
 
-    def _check_inputs(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
+    def _check_inputs(self, X: Any, *, reset: bool = False) -> np.ndarray:
+        """Return inputs as a finite float array (n, D), or raise one clear error."""
         X = validate_data(
-            self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False
+            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False
         )
         require_finite(X, "X", getattr(self, "feature_names_in_", None))
         return X
+
+    def _check_arguments(self) -> None:
+        """Check the constructor's arguments, also what scikit-learn's table cannot say."""
+        self._validate_params()
+        if not all(callable(callback) for callback in self.callbacks or ()):
+            raise ValueError(f"callbacks must be functions. Got {self.callbacks!r}")
+        name = self.device or "cpu"
+        if not _is_device(name):
+            raise ValueError(f"device must be one that PyTorch has here. Got {name!r}")
 
     def _shaped(self, table: np.ndarray) -> np.ndarray:
         """Give results the shape of y: (n, P, ...) becomes (n, ...) if y was flat."""
@@ -371,3 +378,11 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _called_back(self, record: dict[str, Any]) -> bool:
         """Call the callbacks; return whether one asks to stop."""
         return any([callback(self, record) is True for callback in self.callbacks or ()])
+
+
+def _is_device(name: str) -> bool:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        return False
+    return True

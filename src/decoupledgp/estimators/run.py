@@ -18,9 +18,9 @@ from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.prediction import Predictor
 from decoupledgp.estimators.settings import Settings
-from decoupledgp.kernels import se_ard
+from decoupledgp.kernels import check_kernel, se_ard
 from decoupledgp.learners import GradientLearner, StepResult
-from decoupledgp.likelihoods import gaussian_likelihood, is_location_scale
+from decoupledgp.likelihoods import check_likelihood, gaussian_likelihood, is_location_scale
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior
 
@@ -63,7 +63,12 @@ class Run:
         self._seen: np.ndarray | None = None
         self._lent: np.ndarray | None = None
         self._predictor: Predictor | None = None
+        if kernel is not None:
+            check_kernel(kernel, n_features, n_outputs)
+        if likelihood is not None:
+            check_likelihood(likelihood, n_outputs)
         self._build()
+        self.posterior.mean_basis.at(self.posterior.kernel.base_kernel)  # raises if they do not fit
 
     def open_table(self, n_rows: int) -> None:
         """Say that rows now come, by number and more than once, from a table of this many."""
