@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 
+SMALLEST_LENGTHSCALE = 1e-6
+"""In standard deviations of an input: its square is still far from float32's smallest number."""
+
+
 def log_positive(lower: float = 0.0) -> GreaterThan:
     """Return a constraint value > lower that is learnt on the log scale, as the paper does."""
     return GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
@@ -37,7 +41,8 @@ def log_positive(lower: float = 0.0) -> GreaterThan:
 
 def se_ard(n_features: int) -> RBFKernel:
     """Return the squared-exponential kernel with one length-scale s_d per feature."""
-    return RBFKernel(ard_num_dims=n_features, lengthscale_constraint=log_positive())
+    constraint = log_positive(SMALLEST_LENGTHSCALE)
+    return RBFKernel(ard_num_dims=n_features, lengthscale_constraint=constraint)
 
 
 def is_se_ard(kernel: Kernel) -> bool:
@@ -118,9 +123,9 @@ class _Dense(nn.Module):
 def median_distance(x: Float[Tensor, "n d"]) -> float:
     """Return the median of the pairwise distances between distinct rows (the "median trick").
 
-    Rows that coincide say nothing about a length-scale and are left out; if all do, every scale
-    fits, and the distance of two independent standardised rows, √(2d), is as good as any.
+    Rows that coincide, or nearly so, say nothing about a length-scale and are left out; if all do,
+    every scale fits, and the distance of two independent standardised rows, √(2d), is as good as any.
     """
     distances = torch.pdist(x.double())
-    distances = distances[distances > 0]
+    distances = distances[distances > 2 * SMALLEST_LENGTHSCALE]
     return float(distances.median()) if len(distances) else float(2 * x.shape[1]) ** 0.5
