@@ -1,5 +1,6 @@
-"""Shape contracts (jaxtyping) are checked at run time in all tests, outside the compiled loop."""
+"""Shape contracts (jaxtyping) are checked at run time in all tests, outside the compiled loops."""
 
+import torch
 from jaxtyping import install_import_hook
 
 CHECKED = [
@@ -20,3 +21,6 @@ CHECKED = [
 ]
 
 install_import_hook(CHECKED, "beartype.beartype")
+
+# Tables in tests are small: one thread is as fast as several, and does not wait for busy cores.
+torch.set_num_threads(1)

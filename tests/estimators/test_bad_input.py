@@ -11,7 +11,13 @@ import polars as pl
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import (
+    BetaLikelihood,
+    GaussianLikelihood,
+    MultitaskGaussianLikelihood,
+    SoftmaxLikelihood,
+)
+from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -158,9 +164,10 @@ def check_predictions(model, rows, y):
     assert_allclose(joint_mean, mean, rtol=1e-9)
     assert_allclose(np.moveaxis(cov.diagonal(), -1, 0), std**2, rtol=1e-6)
     # A model after a few steps can be poor, but not off by orders of magnitude.
+    size = np.abs(y).max(0)
     spread = np.abs(y - y.mean(0)).max(0)
-    spread = np.where(spread > 1e-12 * np.abs(y).max(0), spread, 1)
-    assert (np.abs(mean - y.mean(0)) <= 100 * spread).all()
+    spread = np.where(spread > 1e-12 * size, spread, 1)
+    assert (np.abs(mean - y.mean(0)) <= 100 * spread + 1e-9 * size).all()
     assert (std <= 100 * spread).all()
 
 
@@ -302,6 +309,22 @@ def test_shifting_targets_shifts_the_mean(dtype):
     (mean, std), (expected, scale) = (m.predict(X, return_std=True) for m in (shifted, model))
     assert_allclose(mean - 1e3, expected, atol=1e-4)
     assert_allclose(std, scale, rtol=1e-4)
+
+
+class UnitNoise(_OneDimensionalLikelihood):
+    """Gaussian noise that the package does not know, so that it leaves the targets as they are."""
+
+    def forward(self, function_samples, *arguments, **options):
+        return torch.distributions.Normal(function_samples, 1.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("likelihood", [None, UnitNoise()], ids=["standardised", "as they are"])
+def test_targets_are_not_clipped(likelihood, dtype):
+    """The bound of Gaussian noise falls with the square of an error, however large it is."""
+    model = small(dtype=dtype, likelihood=likelihood).fit(X, y)
+    once, twice = (model.elbo(X, size * y) for size in (1e7, 2e7))
+    assert_allclose(twice, 4 * once, rtol=1e-3)
 
 
 WHOLE = RNG.integers(0, 9, (40, 3))
@@ -703,6 +726,39 @@ def test_kernels_for_other_tables_are_refused(kernel):
 def test_a_likelihood_for_other_outputs_is_refused():
     likelihood = GaussianLikelihood(batch_shape=torch.Size([3]))
     raised(lambda: small(likelihood=likelihood).fit(X, Y), ValueError, "likelihood")
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        MultitaskGaussianLikelihood(num_tasks=2),
+        SoftmaxLikelihood(num_features=2, num_classes=3),
+    ],
+    ids=lambda likelihood: type(likelihood).__name__,
+)
+def test_likelihoods_of_several_functions_are_refused(likelihood):
+    raised(lambda: small(likelihood=likelihood).fit(X, Y), ValueError, "likelihood.*one")
+
+
+@pytest.mark.parametrize("target", [y, 1e9 * y, (y > 0) * 1.0], ids=["any", "large", "0 and 1"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_targets_that_a_likelihood_cannot_have_are_refused(method, target):
+    """Beta's lie within 0 and 1; on the edges its density is none."""
+    call = getattr(small(likelihood=BetaLikelihood()), method)
+    raised(lambda: call(X, target), ValueError, "support|likelihood")
+
+
+def test_refused_targets_leave_the_model_as_it_was():
+    model = small(likelihood=BetaLikelihood()).fit(X, 1 / (1 + np.exp(-y)))
+    before = model.predict(X, return_std=True)
+    raised(lambda: model.partial_fit(X, (y > 0) * 1.0), ValueError, "support|likelihood")
+    assert_array_equal(model.predict(X, return_std=True), before)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_dates_are_no_targets(method):
+    dates = np.arange(40).astype("datetime64[D]")
+    raised(lambda: getattr(small(), method)(X, dates), (TypeError, ValueError), "date.*number")
 
 
 # --- Ctrl-C --------------------------------------------------------------------------------------

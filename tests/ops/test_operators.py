@@ -101,6 +101,20 @@ def test_multiscale_operators(seed, dtype, m, n, d, p, spread):
     agree(ops.multiscale_matmul(*some), K @ A_j.double(), some, dtype)
     expected = ((A_i.double() @ A_j.double().T) * K).sum()
     agree(ops.multiscale_quadratic(*inputs), expected, inputs, dtype)
+    plain = [t.detach() for t in (z_i, l_i, z_j, l_j)]
+    weight = torch.randn(m, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    pair_gradients = torch.autograd.grad(
+        (weight * K).sum(), [z_i, l_i, z_j, l_j], retain_graph=True
+    )
+    T = (weight * K).detach().to(dtype)
+    for gram, back in (
+        (multiscale._fused_gram, multiscale._fused_gram_gradients),
+        (multiscale._pair_kernel, multiscale._pair_gradients),
+    ):
+        assert_allclose(gram(*plain), K.detach(), atol=TOLERANCE[dtype])
+        for one, other in zip(back(T, *plain), pair_gradients, strict=True):
+            size = max(other.abs().max().item(), 1e-30)
+            assert_allclose(one / size, other / size, atol=TOLERANCE[dtype])
     gradients = torch.autograd.grad(expected, inputs)
     for run in (multiscale._fused_quadratic, multiscale._blocked_quadratic):
         got = run(*(t.detach() for t in inputs), gradients=True)

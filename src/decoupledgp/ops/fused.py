@@ -1,13 +1,13 @@
-"""The multiscale quadratic Σ_ij (a_i·a_j) K_ij and all its gradients in one fused CPU loop (Numba).
+"""Fused CPU loops (Numba) over pairs of multiscale functions: Gram matrix and sampled quadratic.
 
-l_i² + l_j² does not factor, so this is the one place with O(M |S| D) elementwise work. Each pair is
-visited once: the kernel value, its product with the coefficients and the derivatives in locations
-and length-scales come out of the same registers. Only `multiscale.py` imports this file, and only
-when it first needs it, because importing Numba takes a second.
+l_i² + l_j² does not factor, so this is the one place with O(M |S| D) elementwise work. The quadratic
+Σ_ij (a_i·a_j) K_ij visits each pair once: the kernel value, its product with the coefficients and
+the derivatives in locations and length-scales come out of the same registers. Only `multiscale.py`
+imports this file, and only when it first needs it, because importing Numba takes a second.
 
-The loop releases the GIL and is run by a small thread pool over a fixed number of lanes, so results
-do not depend on the number of threads, and no threading layer of Numba's is involved (those abort
-the process when two Python threads meet in them, or after a fork).
+The quadratic's loop releases the GIL and is run by a small thread pool over a fixed number of lanes,
+so results do not depend on the number of threads, and no threading layer of Numba's is involved
+(those abort the process when two Python threads meet in them, or after a fork).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from numba import float32, njit
 from numba.extending import overload
 
-__all__ = ["PairGradients", "compiled_now", "quadratic"]
+__all__ = ["PairGradients", "compiled_now", "gram", "gram_gradients", "quadratic"]
 
 TILE = 128
 LANES = 16
@@ -64,14 +64,8 @@ def quadratic(
     value = sum(job.result() for job in jobs)
     Tu_i, h_i, K_i, T_i = left_out
     Tu_j, h_j, K_j, T_j = (np.sum(part, axis=0).T for part in zip(*right_out, strict=True))
-    half = z_i.dtype.type(0.5)
-    Tu_i *= -2
-    Tu_j *= 2
-    # ∂/∂l = (½T + l²h) / l
-    for h, l, T in ((h_i, l_i, T_i[:, None]), (h_j, l_j, T_j)):
-        h *= l
-        h += half * T / l
-    return PairGradients(value, Tu_i, h_i, K_i, Tu_j, h_j, K_j)
+    left, other = _gradients(Tu_i, h_i, T_i, l_i, -2), _gradients(Tu_j, h_j, T_j[:, 0], l_j, 2)
+    return PairGradients(value, *left, K_i, *other, K_j)
 
 
 def compiled_now() -> bool:
@@ -85,13 +79,91 @@ def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="decoupledgp")
 
 
+def gram(z_i: Array, l_i: Array, z_j: Array, l_j: Array) -> Array:
+    """Return the Gram matrix of two sets of functions."""
+    K = np.empty((len(z_i), len(z_j)), z_i.dtype)
+    _gram(z_i, l_i, np.ascontiguousarray(z_j.T), np.ascontiguousarray(l_j.T), K)
+    return K
+
+
+def gram_gradients(
+    T: Array, z_i: Array, l_i: Array, z_j: Array, l_j: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return gradients in z_i, l_i, z_j, l_j of a function with T_ij = K_ij ∂/∂K_ij."""
+    z_right, l_right = np.ascontiguousarray(z_j.T), np.ascontiguousarray(l_j.T)
+    Tu_i, h_i = np.zeros_like(z_i), np.zeros_like(z_i)
+    Tu_j, h_j = np.zeros_like(z_right), np.zeros_like(z_right)
+    _gram_sums(T, z_i, l_i, z_right, l_right, Tu_i, h_i, Tu_j, h_j)
+    return _gradients(Tu_i, h_i, T.sum(1), l_i, -2) + _gradients(Tu_j.T, h_j.T, T.sum(0), l_j, 2)
+
+
+def _gradients(Tu: Array, h: Array, T: Array, l: Array, sign: int) -> tuple[Array, Array]:
+    """From the sums over pairs to ∂/∂z = ∓2 Σ Tu and ∂/∂l = (½ΣT + l²Σh) / l, in place."""
+    Tu *= sign
+    h *= l
+    h += l.dtype.type(0.5) * T[:, None] / l
+    return Tu, h
+
+
 # Reassociation lets sums over a tile run in vector registers; nothing here assumes finite numbers.
-@njit(
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz", "arcp"},
+_loop = njit(
+    nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"}
 )
+
+
+@_loop
+def _gram(z_i, l_i, z_j, l_j, K):
+    """Fill K tile by tile, as `_pairs` does."""
+    dtype = z_i.dtype
+    d, n = z_j.shape
+    one, two = dtype.type(1.0), dtype.type(2.0)
+    E, T, exp = np.empty(TILE, dtype), np.empty(TILE, dtype), np.empty(TILE, dtype)
+    for i in range(z_i.shape[0]):
+        for at in range(0, n, TILE):
+            w = min(TILE, n - at)
+            E[:] = 0
+            T[:] = one
+            for c in range(d):
+                z, l = z_i[i, c], l_i[i, c]
+                l2, l_twice = l * l, two * l
+                z_c, l_c = z_j[c, at : at + w], l_j[c, at : at + w]
+                for k in range(w):
+                    inverse = one / (l2 + l_c[k] * l_c[k])
+                    diff = z - z_c[k]
+                    E[k] += diff * diff * inverse
+                    T[k] *= l_twice * l_c[k] * inverse
+            _exp_of_negative(E, exp)
+            K_c = K[i, at : at + w]
+            for k in range(w):
+                K_c[k] = exp[k] * np.sqrt(T[k])
+
+
+@_loop
+def _gram_sums(T, z_i, l_i, z_j, l_j, Tu_i, h_i, Tu_j, h_j):
+    """Sum Tu and h over pairs, for both sides."""
+    dtype = z_i.dtype
+    d, n = z_j.shape
+    one, two = dtype.type(1.0), dtype.type(2.0)
+    for i in range(z_i.shape[0]):
+        T_c = T[i]
+        for c in range(d):
+            z, l2 = z_i[i, c], l_i[i, c] * l_i[i, c]
+            z_c, l_c, Tu_c, h_c = z_j[c], l_j[c], Tu_j[c], h_j[c]
+            sum_Tu, sum_h = dtype.type(0.0), dtype.type(0.0)
+            for k in range(n):
+                inverse = one / (l2 + l_c[k] * l_c[k])
+                u = (z - z_c[k]) * inverse
+                Tu = T_c[k] * u
+                h = two * Tu * u - T_c[k] * inverse
+                sum_Tu += Tu
+                sum_h += h
+                Tu_c[k] += Tu
+                h_c[k] += h
+            Tu_i[i, c] = sum_Tu
+            h_i[i, c] = sum_h
+
+
+@_loop
 def _pairs(
     z_i, l_i, A_i, z_j, l_j, A_j, start, stop, Tu_i, h_i, K_i, T_i, Tu_j, h_j, K_j, T_j, gradients
 ):

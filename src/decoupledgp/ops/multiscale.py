@@ -4,8 +4,8 @@
 
 Three operators: the Gram matrix, for small bases; its product with coefficients; and the sum
 Σ_ij (a_i·a_j) ψ_iᵀψ_j of the mean's KL. The last two never hold more than one block of it. Gradients
-are derived by hand; no (M, M, D) array exists. The sum runs as one fused loop on a CPU with Numba
-(`fused.py`) and as blocked PyTorch anywhere else.
+are derived by hand; no (M, M, D) array exists. On a CPU with Numba they run as fused loops
+(`fused.py`), anywhere else as blocked PyTorch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,6 +28,8 @@ from decoupledgp.ops.exponential import blocks
 __all__ = ["multiscale_gram", "multiscale_matmul", "multiscale_quadratic"]
 
 log = logging.getLogger(__name__)
+
+PairGradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def multiscale_gram(
@@ -73,15 +77,16 @@ def _product(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor, A: Tensor) -> T
 class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
-        K = _pair_kernel(z_i, l_i, z_j, l_j)
+        run = _fused_gram if _use_numba(z_i) else _pair_kernel
+        K = run(z_i, l_i, z_j, l_j)
         ctx.save_for_backward(z_i, l_i, z_j, l_j, K)
         return K
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> PairGradients:
         z_i, l_i, z_j, l_j, K = ctx.saved_tensors
-        g = _pair_gradients(grads[0] * K, z_i, l_i, z_j, l_j)
-        return g.z_i, g.log_l_i / l_i, g.z_j, g.log_l_j / l_j
+        run = _fused_gram_gradients if _use_numba(z_i) else _pair_gradients
+        return run(grads[0] * K, z_i, l_i, z_j, l_j)
 
 
 class _Quadratic(torch.autograd.Function):
@@ -101,13 +106,6 @@ class _Quadratic(torch.autograd.Function):
         return tuple(partial * grads[0] for partial in ctx.saved_tensors)
 
 
-class _PairGradients(NamedTuple):
-    z_i: Tensor
-    log_l_i: Tensor
-    z_j: Tensor
-    log_l_j: Tensor
-
-
 def _pair_kernel(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
     """Dimension by dimension: the product of ratios ≤ 1 can underflow (to the right limit), not overflow."""
     exponent = z_i.new_zeros(z_i.shape[0], z_j.shape[0])
@@ -119,21 +117,19 @@ def _pair_kernel(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
     return exponent.exp_().mul_(ratio.sqrt_())
 
 
-def _pair_gradients(
-    T: Tensor, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor
-) -> _PairGradients:
-    """Chain rule for T_ij = K_ij ∂/∂K_ij; with u = (z_i - z_j) / (l_i² + l_j²)."""
-    g = _PairGradients(*(torch.empty_like(part) for part in (z_i, l_i, z_j, l_j)))
+def _pair_gradients(T: Tensor, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> PairGradients:
+    """Gradients in z_i, l_i, z_j, l_j for T_ij = K_ij ∂/∂K_ij; with u = (z_i - z_j) / (l_i² + l_j²)."""
+    dz_i, dl_i, dz_j, dl_j = (torch.empty_like(part) for part in (z_i, l_i, z_j, l_j))
     half_i, half_j = 0.5 * T.sum(1), 0.5 * T.sum(0)
     for d in range(z_i.shape[1]):
         total = l_i[:, d, None].square() + l_j[:, d].square()
         u = (z_i[:, d, None] - z_j[:, d]).div_(total)
         Tu = T * u
         h = 2 * Tu * u - T / total
-        g.z_i[:, d], g.z_j[:, d] = -2 * Tu.sum(1), 2 * Tu.sum(0)
-        g.log_l_i[:, d] = half_i + l_i[:, d].square() * h.sum(1)
-        g.log_l_j[:, d] = half_j + l_j[:, d].square() * h.sum(0)
-    return g
+        dz_i[:, d], dz_j[:, d] = -2 * Tu.sum(1), 2 * Tu.sum(0)
+        dl_i[:, d] = half_i / l_i[:, d] + l_i[:, d] * h.sum(1)
+        dl_j[:, d] = half_j / l_j[:, d] + l_j[:, d] * h.sum(0)
+    return dz_i, dl_i, dz_j, dl_j
 
 
 def _blocked_quadratic(
@@ -149,19 +145,35 @@ def _blocked_quadratic(
         if not gradients:
             continue
         T = (A_i[part] @ A_j.T).mul_(K)
-        g = _pair_gradients(T, z_i[part], l_i[part], z_j, l_j)
-        out[0][part], out[1][part], out[2][part] = g.z_i, g.log_l_i / l_i[part], KA
-        out[3] += g.z_j
-        out[4] += g.log_l_j / l_j
+        dz_i, dl_i, dz_j, dl_j = _pair_gradients(T, z_i[part], l_i[part], z_j, l_j)
+        out[0][part], out[1][part], out[2][part] = dz_i, dl_i, KA
+        out[3] += dz_j
+        out[4] += dl_j
         out[5] += K.T @ A_i[part]
     return [value, *out]
+
+
+def _fused_gram(*inputs: Tensor) -> Tensor:
+    from decoupledgp.ops import fused
+
+    return torch.from_numpy(fused.gram(*_arrays(inputs)))
+
+
+def _fused_gram_gradients(*inputs: Tensor) -> PairGradients:
+    from decoupledgp.ops import fused
+
+    dz_i, dl_i, dz_j, dl_j = map(torch.from_numpy, fused.gram_gradients(*_arrays(inputs)))
+    return dz_i, dl_i, dz_j, dl_j
+
+
+def _arrays(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 def _fused_quadratic(*inputs: Tensor, gradients: bool) -> list[Tensor]:
     from decoupledgp.ops import fused
 
-    arrays = [part.detach().contiguous().numpy() for part in inputs]
-    value, *partials = fused.quadratic(*arrays, gradients=gradients)
+    value, *partials = fused.quadratic(*_arrays(inputs), gradients=gradients)
     return [inputs[0].new_tensor(value), *(torch.from_numpy(part) for part in partials)]
 
 
@@ -182,8 +194,12 @@ def _numba_ready() -> bool:
 
     start = time.perf_counter()
     for dtype in (torch.float32, torch.float64):
-        _fused_quadratic(*(torch.ones(1, 1, dtype=dtype) for _ in range(6)), gradients=True)
+        one = torch.ones(1, 1, dtype=dtype)
+        _fused_quadratic(*[one] * 6, gradients=True)
+        _fused_gram_gradients(_fused_gram(*[one] * 4), *[one] * 4)
     seconds = time.perf_counter() - start
     if fused.compiled_now() and seconds > 1:
-        log.warning("compiled the multiscale loop in %.1f s; the result is cached on disk", seconds)
+        log.warning(
+            "compiled the multiscale loops in %.1f s; the result is cached on disk", seconds
+        )
     return True
