@@ -44,7 +44,12 @@ def gaussian_likelihood(n_outputs: int) -> GaussianLikelihood:
 
 
 def check_likelihood(likelihood: Likelihood, n_outputs: int) -> None:
-    """Raise a ValueError if a user's likelihood is of another number of outputs."""
+    """Raise a ValueError if a user's likelihood is of another number of functions or outputs."""
+    if hasattr(likelihood, "num_tasks") or hasattr(likelihood, "num_classes"):
+        raise ValueError(
+            f"likelihood: {type(likelihood).__name__} is of several latent functions; give one of one "
+            "function, which each output then has"
+        )
     for name, value in likelihood.named_parameters():
         own = name.split(".")[-1] in ("raw_noise", "raw_scale", "raw_deg_free")
         if own and value.dim() > 1 and value.shape[0] not in (1, n_outputs):

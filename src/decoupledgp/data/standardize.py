@@ -18,7 +18,7 @@ class Standardizer:
     """Centre and scale per column, in float64, fixed by the first rows.
 
     A column that has been constant so far is only centred. Its scale is fixed by the first rows in
-    which it varies; nothing learnt so far depends on it, because all its centred values were zero.
+    which it varies; until then all its centred values are zero, so that no distance depends on it.
     """
 
     def __init__(self, X: Float[np.ndarray, "n d"]):
@@ -34,10 +34,10 @@ class Standardizer:
         self.scale[new] = deviation[new]
         self.varies |= new
 
-    def transform(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return standardised columns, clipped at ±1e5."""
+    def transform(self, X: Float[np.ndarray, "n d"], far: float = FAR) -> Float[np.ndarray, "n d"]:
+        """Return standardised columns, clipped at ±far."""
         with np.errstate(over="ignore"):
-            return np.clip((X - self.centre) / self.scale, -FAR, FAR)
+            return np.clip((X - self.centre) / self.scale, -far, far)
 
     def inverse(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Return columns in their original units."""

@@ -344,6 +344,8 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         Y = check_array(y, ensure_2d=False, ensure_all_finite=False, input_name="y", estimator=self)
         check_consistent_length(X, Y)
+        if Y.dtype.kind in "mM":
+            raise ValueError("y holds dates or durations; turn them into numbers, such as days")
         require_finite(Y, "y")
         if Y.ndim == 2 and Y.shape[1] == 0:
             raise ValueError("y has no columns; give at least one target")

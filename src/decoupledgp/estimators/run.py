@@ -30,6 +30,9 @@ WARM_UP_ROWS = 32
 """A stream that begins with fewer rows than this is begun again with each call until they are here:
 scales and length-scales cannot be told from less. No other rows are ever kept."""
 
+LARGEST_TARGET = 1e9
+"""Standardised targets are clipped here, where squared errors are still far from float32's end."""
+
 
 class Run:
     """Everything that learning needs from one minibatch to the next, and nothing of the rows.
@@ -105,7 +108,8 @@ class Run:
 
     def tensors(self, X: np.ndarray, Y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows standardised, in the type and on the device of the model."""
-        x, y = self.x_scaler.transform(X), self.y_scaler.transform(Y)
+        x = self.x_scaler.transform(X)
+        y = self.y_scaler.transform(Y, LARGEST_TARGET) if self.standardises_targets else Y
         return tuple(torch.from_numpy(part).to(self.device, self.dtype) for part in (x, y))  # type: ignore[return-value]
 
     def log_volume(self) -> float:

@@ -95,6 +95,11 @@ class GradientLearner:
             columns=self._columns(q, rng),
             mean=mean,
         )
+        if not torch.isfinite(bound):
+            raise ValueError(
+                f"{type(self.likelihood).__name__} gives these targets a log-likelihood that is not "
+                "finite; check that y lies in its support, or choose another likelihood"
+            )
         self.optimizer.zero_grad()
         (-bound).backward()
         self.optimizer.param_groups[0]["lr"] = paper_schedule(iteration, self.learning_rate)
