@@ -54,7 +54,7 @@ class DecoupledGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Any with one latent function; None is Gaussian noise with one variance per output. Targets
         are standardised if the likelihood is Gaussian, Student-t or Laplace, else left as they are.
     max_iter : int, default=None
-        Minibatches that `fit` learns from: 500 by default.
+        Minibatches that `fit` learns from: 300 by default.
     batch_size, basis_increment, kl_batch_size : int, default=None
         Rows per minibatch (1024), functions added per minibatch until the bases are full (128), and
         functions that estimate the mean's KL in each step (1024).

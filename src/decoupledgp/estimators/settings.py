@@ -21,7 +21,7 @@ class Settings:
     """M_α."""
     n_cov_basis: int = 128
     """M_β."""
-    max_iter: int = 500
+    max_iter: int = 300
     """T, for `fit`; `partial_fit` takes one iteration per minibatch."""
     batch_size: int = 1024
     """N_m."""
