@@ -36,6 +36,7 @@ class SEFunctions(Functions):
         self.z, self.s, self.l = z, s, l
         # Distances do not care where the origin is, but products of large numbers do.
         self.origin = z.detach().mean(0) if len(z) else torch.zeros_like(s.detach())
+        self.edge = FARTHEST * s.detach()
         if z.dtype == torch.float32 and self._reach() > FAR_IN_FLOAT32:
             z, s, l = z.double(), s.double(), None if l is None else l.double()
         centred = self._centre(z) if z.dtype == torch.float64 else z - self.origin
@@ -85,7 +86,9 @@ class SEFunctions(Functions):
 
     def double(self) -> SEFunctions:
         l = None if self.l is None else self.l.double()
-        return SEFunctions(self.z.double(), self.s.double(), l)
+        functions = SEFunctions(self.z.double(), self.s.double(), l)
+        functions.G = functions.G.T.contiguous().T  # a product with one row then reads it in order
+        return functions
 
     def join(self, other: Functions) -> SEFunctions:
         assert isinstance(other, SEFunctions)
@@ -109,8 +112,7 @@ class SEFunctions(Functions):
 
     def _centre(self, x: Tensor) -> Tensor:
         """Move x to the origin, and no farther than float64 can tell distances."""
-        edge = FARTHEST * self.s.detach()
-        return (x - self.origin).clamp(-edge, edge)
+        return (x - self.origin).clamp(-self.edge, self.edge)
 
     def _row_features(self, x: Tensor) -> Tensor:
         centred = self._centre(x.to(self.G.dtype))

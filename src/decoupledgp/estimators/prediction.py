@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from gpytorch.likelihoods import Likelihood
@@ -9,11 +11,12 @@ from torch import Tensor
 
 from decoupledgp.data import Standardizer
 from decoupledgp.likelihoods import is_location_scale, predictive_moments
+from decoupledgp.ops.threads import run_all
 from decoupledgp.posteriors import DecoupledPosterior
 
 __all__ = ["Predictor"]
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 1024
 
 
 class Predictor:
@@ -32,6 +35,7 @@ class Predictor:
         y_scaler: Standardizer,
     ):
         self.q = posterior.measure(double=True)
+        _ = self.q.V, self.q.rho  # now, not in several threads at once
         self.likelihood, self.x_scaler, self.y_scaler = likelihood, x_scaler, y_scaler
 
     @torch.no_grad()
@@ -39,15 +43,19 @@ class Predictor:
         """Return mean and standard deviation of y, each (n, P); the latter only if asked for."""
         mean = np.empty((len(X), self.q.n_outputs))
         deviation = np.empty_like(mean)
-        for start in range(0, len(X), ROWS_AT_ONCE):
+
+        def fill(start: int) -> None:
             rows = slice(start, start + ROWS_AT_ONCE)
             x = self._tensor(X[rows])
             f_mean = self.q.mean(x)
             if not std and is_location_scale(self.likelihood):
                 mean[rows] = f_mean.cpu()
-                continue
+                return
             y_mean, y_variance = predictive_moments(self.likelihood, f_mean, self.q.variance(x))
             mean[rows], deviation[rows] = y_mean.cpu(), y_variance.sqrt().cpu()
+
+        jobs = [partial(fill, start) for start in range(0, len(X), ROWS_AT_ONCE)]
+        run_all(jobs, self.q.a.device)
         return self.y_scaler.inverse(mean), deviation * self.y_scaler.scale
 
     @torch.no_grad()

@@ -1,20 +1,18 @@
-"""Fused CPU loops (Numba) over pairs of multiscale functions: Gram matrix and sampled quadratic.
+"""Fused CPU loops (Numba): pairs of multiscale functions (Gram matrix, sampled quadratic), and exp.
 
 l_i² + l_j² does not factor, so this is the one place with O(M |S| D) elementwise work. The quadratic
 Σ_ij (a_i·a_j) K_ij visits each pair once: the kernel value, its product with the coefficients and
-the derivatives in locations and length-scales come out of the same registers. Only `multiscale.py`
-imports this file, and only when it first needs it, because importing Numba takes a second.
+the derivatives in locations and length-scales come out of the same registers. This file is imported
+when it is first needed, because importing Numba takes a second.
 
-The quadratic's loop releases the GIL and is run by a small thread pool over a fixed number of lanes,
-so results do not depend on the number of threads, and no threading layer of Numba's is involved
-(those abort the process when two Python threads meet in them, or after a fork).
+The loops release the GIL. The quadratic runs on our threads (`threads.py`) over a fixed number of
+lanes, so results do not depend on the number of threads, and no threading layer of Numba's is
+involved (those abort the process when two Python threads meet in them, or after a fork).
 """
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +20,20 @@ import torch
 from numba import float32, njit
 from numba.extending import overload
 
-__all__ = ["PairGradients", "compiled_now", "gram", "gram_gradients", "quadratic"]
+from decoupledgp.ops.threads import run_all
+
+__all__ = [
+    "PairGradients",
+    "compiled_now",
+    "exp_in_place",
+    "gram",
+    "gram_gradients",
+    "quadratic",
+    "warm_up",
+]
 
 TILE = 128
+EXP_TILE = 1024
 LANES = 16
 MIN_LANE = 128
 
@@ -56,27 +65,37 @@ def quadratic(
     right_out = [
         tuple(np.zeros((rows, n), z_i.dtype) for rows in (d, d, p, 1)) for _ in range(lanes)
     ]
-    pool = _pool(os.getpid(), torch.get_num_threads())
     jobs = []
     for k, sums in enumerate(right_out):
         lane: tuple[Any, ...] = (edges[k], edges[k + 1], *left_out, *sums, gradients)
-        jobs.append(pool.submit(_pairs, z_i, l_i, A_i, *right, *lane))
-    value = sum(job.result() for job in jobs)
+        jobs.append(partial(_pairs, z_i, l_i, A_i, *right, *lane))
+    value = sum(run_all(jobs, torch.device("cpu")))
     Tu_i, h_i, K_i, T_i = left_out
     Tu_j, h_j, K_j, T_j = (np.sum(part, axis=0).T for part in zip(*right_out, strict=True))
     left, other = _gradients(Tu_i, h_i, T_i, l_i, -2), _gradients(Tu_j, h_j, T_j[:, 0], l_j, 2)
     return PairGradients(value, *left, K_i, *other, K_j)
 
 
+def exp_in_place(values: Array) -> None:
+    """Replace numbers (one dimension) by their exponentials, on this thread; accurate to an ulp or two.
+
+    Below the smallest normal number the result is that number, not less.
+    """
+    _exp_flat(values)
+
+
+def warm_up() -> None:
+    """Load or compile all loops for both types."""
+    for dtype in (np.float32, np.float64):
+        one = np.ones((1, 1), dtype)
+        quadratic(*[one] * 6, gradients=True)
+        gram_gradients(gram(*[one] * 4), *[one] * 4)
+        exp_in_place(one[0])
+
+
 def compiled_now() -> bool:
     """Whether this process had to compile the loop, rather than load it from Numba's cache."""
     return bool(_pairs.stats.cache_misses)
-
-
-@lru_cache(maxsize=1)
-def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
-    """One pool per process and thread count: a forked child makes its own."""
-    return ThreadPoolExecutor(workers, thread_name_prefix="decoupledgp")
 
 
 def gram(z_i: Array, l_i: Array, z_j: Array, l_j: Array) -> Array:
@@ -117,7 +136,7 @@ def _gram(z_i, l_i, z_j, l_j, K):
     dtype = z_i.dtype
     d, n = z_j.shape
     one, two = dtype.type(1.0), dtype.type(2.0)
-    E, T, exp = np.empty(TILE, dtype), np.empty(TILE, dtype), np.empty(TILE, dtype)
+    E, T = np.empty(TILE, dtype), np.empty(TILE, dtype)
     for i in range(z_i.shape[0]):
         for at in range(0, n, TILE):
             w = min(TILE, n - at)
@@ -130,12 +149,12 @@ def _gram(z_i, l_i, z_j, l_j, K):
                 for k in range(w):
                     inverse = one / (l2 + l_c[k] * l_c[k])
                     diff = z - z_c[k]
-                    E[k] += diff * diff * inverse
+                    E[k] -= diff * diff * inverse
                     T[k] *= l_twice * l_c[k] * inverse
-            _exp_of_negative(E, exp)
+            _exp(E)
             K_c = K[i, at : at + w]
             for k in range(w):
-                K_c[k] = exp[k] * np.sqrt(T[k])
+                K_c[k] = E[k] * np.sqrt(T[k])
 
 
 @_loop
@@ -195,11 +214,11 @@ def _pairs(
                     diff = z - z_c[k]
                     iq_c[k] = inverse
                     u_c[k] = diff * inverse
-                    E[k] += diff * diff * inverse
+                    E[k] -= diff * diff * inverse
                     T[k] *= l_twice * l_c[k] * inverse
-            _exp_of_negative(E, K)
+            _exp(E)
             for k in range(w):
-                K[k] *= np.sqrt(T[k])
+                K[k] = E[k] * np.sqrt(T[k])
                 T[k] = 0
             for c in range(p):
                 a, A_c, K_c = A_i[i, c], A_j[c, at : at + w], K_j[c, at : at + w]
@@ -235,64 +254,83 @@ def _pairs(
     return value
 
 
-def _exp_of_negative(E, out):
-    """Write exp(-E) for E ≥ 0 into `out`: a polynomial that vectorises, unlike the C library's exp."""
+@_loop
+def _exp_flat(values):
+    for at in range(0, values.shape[0], EXP_TILE):
+        _exp(values[at : min(at + EXP_TILE, values.shape[0])])
 
 
-@overload(_exp_of_negative, jit_options={"fastmath": False})  # the split of ln 2 must stay
-def _typed_exp(E, out):
-    """Pick the exponential for the array's type: range reduction to ±ln2/2, then a polynomial."""
-    return _exp32 if E.dtype == float32 else _exp64
+def _exp(x):
+    """Replace x by exp(x): a polynomial that vectorises, unlike the C library's exp."""
 
 
-LOG2E32, LN2_HIGH32, LN2_LOW32 = (
-    np.float32(1.44269504),
-    np.float32(0.693359375),
-    np.float32(-2.12194440e-4),
+# No reassociation here: the split of ln 2, and the sum that rounds to a whole number, must stay.
+@overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
+def _typed_exp(x):
+    """Pick the exponential for the array's type.
+
+    x = n ln 2 + r with n whole: adding and subtracting `ROUND` rounds to n and leaves it in the low
+    bits of the sum, from where it moves to the exponent of 2ⁿ. Then a polynomial for exp(r).
+    """
+    return _exp32 if x.dtype == float32 else _exp64
+
+
+f32 = np.float32
+ROUND32, LOG2E32, LN2_HIGH32, LN2_LOW32 = (
+    f32(1.5 * 2**23),
+    f32(1.44269504),
+    f32(0.693359375),
+    f32(-2.12194440e-4),
 )
-HALF32, ONE32, CLIP32 = np.float32(0.5), np.float32(1.0), np.float32(87.0)
-P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+ONE32, LEAST32, MOST32 = f32(1.0), f32(-87.0), f32(89.0)
+P0, P1, P2 = f32(1.9875691500e-4), f32(1.3981999507e-3), f32(8.3334519073e-3)
+P3, P4, P5 = f32(4.1665795894e-2), f32(1.6666665459e-1), f32(5.0000001201e-1)
 
 
-def _exp32(E, out):
-    bits = np.empty(E.shape[0], np.int32)
-    power = bits.view(np.float32)
-    for k in range(E.shape[0]):
-        x = -min(E[k], CLIP32)
-        n = np.floor(x * LOG2E32 + HALF32)
-        r = x - n * LN2_HIGH32 - n * LN2_LOW32
+def _exp32(x):
+    scale = np.empty(x.shape[0], np.float32)
+    bits = scale.view(np.int32)
+    for k in range(x.shape[0]):
+        v = x[k]
+        v = LEAST32 if v < LEAST32 else v  # in this order a NaN stays one
+        v = MOST32 if v > MOST32 else v
+        rounded = v * LOG2E32 + ROUND32
+        scale[k] = rounded
+        n = rounded - ROUND32
+        r = v - n * LN2_HIGH32 - n * LN2_LOW32
         y = ((((P0 * r + P1) * r + P2) * r + P3) * r + P4) * r + P5
-        out[k] = y * r * r + r + ONE32
-        bits[k] = (np.int32(n) + np.int32(127)) << np.int32(23)
-    for k in range(E.shape[0]):
-        out[k] *= power[k]
+        x[k] = y * r * r + r + ONE32
+    for k in range(x.shape[0]):
+        bits[k] = (bits[k] + np.int32(127)) << np.int32(23)
+    for k in range(x.shape[0]):
+        x[k] *= scale[k]
 
 
-LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93145751953125e-1, 1.42860682030941723212e-6
+ROUND, LOG2E = 1.5 * 2**52, 1.4426950408889634
+LN2_HIGH, LN2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6
+LEAST, MOST = -708.0, 710.0
 
 
-def _exp64(E, out):
-    bits = np.empty(E.shape[0], np.int64)
-    power = bits.view(np.float64)
-    for k in range(E.shape[0]):
-        x = -min(E[k], 708.0)
-        n = np.floor(x * LOG2E + 0.5)
-        r = x - n * LN2_HIGH - n * LN2_LOW
-        y = 1.0 / 6227020800.0
-        y = y * r + 1.0 / 479001600.0
-        y = y * r + 1.0 / 39916800.0
-        y = y * r + 1.0 / 3628800.0
-        y = y * r + 1.0 / 362880.0
-        y = y * r + 1.0 / 40320.0
-        y = y * r + 1.0 / 5040.0
-        y = y * r + 1.0 / 720.0
-        y = y * r + 1.0 / 120.0
-        y = y * r + 1.0 / 24.0
-        y = y * r + 1.0 / 6.0
-        y = y * r + 0.5
-        y = y * r + 1.0
-        out[k] = y * r + 1.0
-        bits[k] = (np.int64(n) + np.int64(1023)) << np.int64(52)
-    for k in range(E.shape[0]):
-        out[k] *= power[k]
+def _exp64(x):
+    scale = np.empty(x.shape[0], np.float64)
+    bits = scale.view(np.int64)
+    for k in range(x.shape[0]):
+        v = x[k]
+        v = LEAST if v < LEAST else v
+        v = MOST if v > MOST else v
+        rounded = v * LOG2E + ROUND
+        scale[k] = rounded
+        n = rounded - ROUND
+        r = v - n * LN2_HIGH - n * LN2_LOW
+        r2 = r * r
+        r4 = r2 * r2
+        low = (1.0 + r) + r2 * (0.5 + r * (1.0 / 6.0))
+        middle = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0))
+        high = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (
+            1.0 / 3628800.0 + r * (1.0 / 39916800.0) + r2 * (1.0 / 479001600.0)
+        )
+        x[k] = low + r4 * (middle + r4 * high)
+    for k in range(x.shape[0]):
+        bits[k] = (bits[k] + np.int64(1023)) << np.int64(52)
+    for k in range(x.shape[0]):
+        x[k] *= scale[k]

@@ -10,11 +10,7 @@ are derived by hand; no (M, M, D) array exists. On a CPU with Numba they run as 
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import time
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,11 +19,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from decoupledgp.ops.backend import use_numba
 from decoupledgp.ops.exponential import blocks
 
 __all__ = ["multiscale_gram", "multiscale_matmul", "multiscale_quadratic"]
-
-log = logging.getLogger(__name__)
 
 PairGradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -77,7 +72,7 @@ def _product(z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor, A: Tensor) -> T
 class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z_i: Tensor, l_i: Tensor, z_j: Tensor, l_j: Tensor) -> Tensor:
-        run = _fused_gram if _use_numba(z_i) else _pair_kernel
+        run = _fused_gram if use_numba(z_i) else _pair_kernel
         K = run(z_i, l_i, z_j, l_j)
         ctx.save_for_backward(z_i, l_i, z_j, l_j, K)
         return K
@@ -85,7 +80,7 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> PairGradients:
         z_i, l_i, z_j, l_j, K = ctx.saved_tensors
-        run = _fused_gram_gradients if _use_numba(z_i) else _pair_gradients
+        run = _fused_gram_gradients if use_numba(z_i) else _pair_gradients
         return run(grads[0] * K, z_i, l_i, z_j, l_j)
 
 
@@ -95,7 +90,7 @@ class _Quadratic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
         gradients = any(ctx.needs_input_grad)
-        run = _fused_quadratic if _use_numba(inputs[0]) else _blocked_quadratic
+        run = _fused_quadratic if use_numba(inputs[0]) else _blocked_quadratic
         value, *partials = run(*inputs, gradients=gradients)
         if gradients:
             ctx.save_for_backward(*partials)
@@ -175,31 +170,3 @@ def _fused_quadratic(*inputs: Tensor, gradients: bool) -> list[Tensor]:
 
     value, *partials = fused.quadratic(*_arrays(inputs), gradients=gradients)
     return [inputs[0].new_tensor(value), *(torch.from_numpy(part) for part in partials)]
-
-
-def _use_numba(example: Tensor) -> bool:
-    return (
-        example.device.type == "cpu"
-        and example.dtype in (torch.float32, torch.float64)
-        and _numba_ready()
-    )
-
-
-@lru_cache(maxsize=1)
-def _numba_ready() -> bool:
-    """Import and compile once per process; Numba keeps the compiled loop on disk for the next one."""
-    if importlib.util.find_spec("numba") is None:
-        return False
-    from decoupledgp.ops import fused
-
-    start = time.perf_counter()
-    for dtype in (torch.float32, torch.float64):
-        one = torch.ones(1, 1, dtype=dtype)
-        _fused_quadratic(*[one] * 6, gradients=True)
-        _fused_gram_gradients(_fused_gram(*[one] * 4), *[one] * 4)
-    seconds = time.perf_counter() - start
-    if fused.compiled_now() and seconds > 1:
-        log.warning(
-            "compiled the multiscale loops in %.1f s; the result is cached on disk", seconds
-        )
-    return True

@@ -44,7 +44,7 @@ class DecoupledMeasure:
         """Number of outputs P."""
         return self.a.shape[1]
 
-    @property
+    @cached_property
     def rho(self) -> Float[Tensor, " p"]:
         """The prior's scale ρ per output: f_p(x) = ρ_p φ_xᵀ f."""
         return self.kernel.outputscale.sqrt()
