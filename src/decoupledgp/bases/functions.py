@@ -86,9 +86,7 @@ class SEFunctions(Functions):
 
     def double(self) -> SEFunctions:
         l = None if self.l is None else self.l.double()
-        functions = SEFunctions(self.z.double(), self.s.double(), l)
-        functions.G = functions.G.T.contiguous().T  # a product with one row then reads it in order
-        return functions
+        return SEFunctions(self.z.double(), self.s.double(), l)
 
     def join(self, other: Functions) -> SEFunctions:
         assert isinstance(other, SEFunctions)

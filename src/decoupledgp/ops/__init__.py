@@ -3,6 +3,7 @@
 Nobody outside this package knows about blocks, Numba, threads or devices.
 """
 
+from decoupledgp.ops.explained import row_norms
 from decoupledgp.ops.exponential import exp_dense, exp_matmul
 from decoupledgp.ops.features import multiscale_features
 from decoupledgp.ops.generic import kernel_dense, kernel_matmul
@@ -17,4 +18,5 @@ __all__ = [
     "multiscale_gram",
     "multiscale_matmul",
     "multiscale_quadratic",
+    "row_norms",
 ]

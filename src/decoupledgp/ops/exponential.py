@@ -18,15 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from decoupledgp.ops.backend import exp_in_place
-from decoupledgp.ops.threads import run_all
+from decoupledgp.ops.threads import lanes, run_all
 
 __all__ = ["exp_dense", "exp_matmul"]
 
 BLOCK_ELEMENTS = 1 << 18
 """Numbers in one block: 1 MiB in float32, small enough for a core's cache, large enough for BLAS."""
-
-LANES = 8
-"""Sequences of blocks that may run side by side."""
 
 Result = TypeVar("Result")
 
@@ -56,50 +53,59 @@ def blocks(n: int, m: int) -> Iterator[slice]:
 
 
 class _ExpMatmul(torch.autograd.Function):
+    """Products are written with the short side first: BLAS is several times slower the other way."""
+
     @staticmethod
     def forward(ctx: Any, F: Tensor, G: Tensor, b: Tensor, A: Tensor) -> Tensor:
         ctx.save_for_backward(F, G, b, A)
 
         def product(lane: list[slice]) -> Tensor:
-            out = F.new_zeros(F.shape[0], A.shape[1])
+            out = F.new_zeros(A.shape[1], F.shape[0])
             for part, K in _walk(F, G, b, lane):
-                out.addmm_(K, A[part])
+                out.addmm_(A[part].T, K.T)
             return out
 
         shares = _over_lanes(product, F, G)
-        return reduce(torch.add, shares) if shares else F.new_zeros(F.shape[0], A.shape[1])
+        out = reduce(torch.add, shares) if shares else F.new_zeros(A.shape[1], F.shape[0])
+        return out.T.contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         F, G, b, A = ctx.saved_tensors
         (grad,) = grads
         need_F, need_G, need_b, need_A = ctx.needs_input_grad
-        grad_G = torch.empty_like(G) if need_G else None
-        grad_b = torch.empty_like(b) if need_b else None
-        grad_A = torch.empty_like(A) if need_A else None
+        grad_G, grad_A = torch.empty_like(G), torch.empty_like(A)
+        flat = A.shape[1] == 1 and not need_F
+        rows = torch.cat([grad, grad * F], 1).T if flat else grad.T
 
         def gradients(lane: list[slice]) -> Any:
             """Fill this lane's slices of the functions' gradients; return its share of the rows'."""
             grad_F = torch.zeros_like(F) if need_F else None
             for part, K in _walk(F, G, b, lane):
-                if grad_A is not None:
-                    torch.mm(K.T, grad, out=grad_A[part])
-                if not (need_F or need_G or need_b):
+                if flat:  # T = grad aᵀ ∘ K has rank one in front of K, and need not be formed
+                    sums = torch.mm(rows, K).T
+                    grad_A[part] = sums[:, :1]
+                    torch.mul(sums[:, 1:], A[part], out=grad_G[part])
                     continue
-                T = K.mul_(torch.mm(grad, A[part].T))
-                if grad_F is not None:
-                    grad_F.addmm_(T, G[part])
-                if grad_G is not None:
-                    torch.mm(T.T, F, out=grad_G[part])
-                if grad_b is not None:
-                    torch.sum(T, 0, out=grad_b[part])
+                grad_A[part] = torch.mm(rows, K).T
+                if grad_F is not None or need_G:
+                    T = K.mul_(torch.mm(grad, A[part].T))
+                    grad_G[part] = torch.mm(F.T, T).T
+                    if grad_F is not None:
+                        grad_F.addmm_(T, G[part])
             return grad_F
 
         shares = _over_lanes(gradients, F, G)
         grad_F = None
         if need_F:
             grad_F = reduce(torch.add, shares) if shares else torch.zeros_like(F)
-        return grad_F, grad_G, grad_b, grad_A
+        grad_b = (A * grad_A).sum(1)  # = Σ_n T_nm
+        return (
+            grad_F,
+            grad_G if need_G else None,
+            grad_b if need_b else None,
+            grad_A if need_A else None,
+        )
 
 
 def _walk(
@@ -116,11 +122,7 @@ def _walk(
 
 
 def _over_lanes(job: Callable[[list[slice]], Result], F: Tensor, G: Tensor) -> list[Result]:
-    """Do the job for each lane of blocks, in parallel on a CPU.
-
-    The lanes do not depend on the number of threads, so neither do sums over them.
-    """
+    """Do the job for each lane of blocks, in parallel on a CPU."""
     parts = list(blocks(len(F), len(G)))
-    lanes = [parts[k::LANES] for k in range(LANES) if k < len(parts)]
-    return run_all([partial(job, lane) for lane in lanes], F.device)
+    return run_all([partial(job, lane) for lane in lanes(parts)], F.device)
 

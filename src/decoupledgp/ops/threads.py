@@ -16,9 +16,13 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["run_all"]
+__all__ = ["lanes", "run_all"]
 
 Result = TypeVar("Result")
+Parts = TypeVar("Parts", list[slice], range)
+
+LANES = 8
+"""Sequences of parts that may run side by side."""
 
 _inside = threading.local()
 
@@ -34,6 +38,11 @@ def run_all(jobs: Sequence[Callable[[], Result]], device: torch.device) -> list[
         with torch.no_grad():
             return [job() for job in jobs]
     return list(_pool(os.getpid(), workers).map(_without_gradients, jobs))
+
+
+def lanes(parts: Parts) -> list[Parts]:
+    """Deal parts out to lanes; these do not depend on the number of threads, so neither do sums."""
+    return [parts[k::LANES] for k in range(min(LANES, len(parts)))]
 
 
 def _without_gradients(job: Callable[[], Result]) -> Result:

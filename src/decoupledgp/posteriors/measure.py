@@ -20,7 +20,7 @@ from torch import Tensor
 
 from decoupledgp.bases import Functions
 from decoupledgp.kernels import DoubleKernel, prior_diagonal
-from decoupledgp.ops import kernel_dense
+from decoupledgp.ops import kernel_dense, row_norms
 
 __all__ = ["DecoupledMeasure", "kl_divergence"]
 
@@ -55,7 +55,7 @@ class DecoupledMeasure:
 
     def variance(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n p"]:
         """Return Var f(x), in float64. Time O(n M_β (D + P M_β))."""
-        explained = self._explained(x).square().sum(-1).T
+        explained = row_norms(self.beta.evaluate(x.double()), self.V)
         prior = prior_diagonal(self.kernel.base_kernel, x).double()
         # Rounding can push a variance that is all explained below zero.
         return self.rho.double().square() * (prior[:, None] - explained).clamp_min(0)
