@@ -13,6 +13,7 @@ CHECKED = [
         "learners",
         "likelihoods",
         "online",
+        "ops.explained",
         "ops.exponential",
         "ops.generic",
         "ops.multiscale",

@@ -1,5 +1,8 @@
 """The operators against dense formulas, values and all gradients, over generated shapes and scales."""
 
+from contextlib import contextmanager
+from functools import partial
+
 import gpytorch
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from numpy.testing import assert_allclose
 
 import dense
 from decoupledgp import ops
-from decoupledgp.ops import exponential, multiscale
+from decoupledgp.ops import backend, exponential, multiscale, threads
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 dtypes = st.sampled_from(list(TOLERANCE))
@@ -43,12 +46,84 @@ def agree(got, expected, inputs, dtype):
         )
 
 
-@given(st.integers(0, 999), dtypes, sizes, sizes, st.integers(1, 5), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
-def test_exp_matmul(seed, dtype, n, m, q, p):
+@contextmanager
+def as_on(numba, workers):
+    """Run as on a machine with or without Numba, and with so many threads."""
+    before, ready = torch.get_num_threads(), backend._numba_ready
+    torch.set_num_threads(workers)
+    backend._numba_ready = ready if numba else lambda: False
+    try:
+        yield
+    finally:
+        backend._numba_ready = ready
+        torch.set_num_threads(before)
+
+
+@given(
+    st.integers(0, 999),
+    dtypes,
+    sizes,
+    sizes,
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+    st.lists(st.booleans(), min_size=4, max_size=4).filter(any),
+)
+@settings(max_examples=80, deadline=None)
+def test_exp_matmul(seed, dtype, n, m, q, p, numba, workers, wanted):
+    """Also when only some gradients are asked for."""
     F, G, b, A = inputs = values(seed, dtype, (n, q), (m, q), (m,), (m, p))
+    for tensor, want in zip(inputs, wanted, strict=True):
+        tensor.requires_grad_(want)
+    some = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
     expected = torch.exp(F.double() @ G.double().T + b.double()) @ A.double()
-    agree(ops.exp_matmul(*inputs), expected, inputs, dtype)
+    with as_on(numba, workers):
+        agree(ops.exp_matmul(*inputs), expected, some, dtype)
+
+
+@given(st.integers(0, 999), dtypes, sizes, st.integers(1, 9), st.integers(1, 20))
+@settings(max_examples=30, deadline=None)
+def test_row_norms(seed, dtype, n, k, p):
+    K, V = inputs = values(seed, dtype, (n, k), (p, k, k))
+    expected = (K.double() @ V.double()).square().sum(-1).T
+    for workers in (1, 2):
+        with as_on(True, workers):
+            agree(ops.row_norms(K, V), expected, inputs, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_the_exponential_is_accurate_and_keeps_nan_and_infinity(dtype):
+    x = torch.linspace(-80, 80, 5001, dtype=dtype)
+    got = backend.exp_in_place(x.clone())
+    accuracy = {torch.float32: 2e-7, torch.float64: 1e-15}[dtype]
+    assert_allclose(got, x.double().exp(), rtol=accuracy)
+    inf, nan = float("inf"), float("nan")
+    special = backend.exp_in_place(torch.tensor([0, 1e5, inf, -inf, -1e5, nan], dtype=dtype))
+    assert special[0] == 1
+    assert (special[1:3] == inf).all()
+    assert (special[3:5] < 1e-37).all()
+    assert special[5].isnan()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_jobs_keep_their_order_and_compute_on_one_thread_each(workers):
+    with as_on(True, workers):
+        inside = threads.run_all([torch.get_num_threads] * 5, torch.device("cpu"))
+        nested = threads.run_all(
+            [lambda: threads.run_all([lambda: 1, lambda: 2], torch.device("cpu"))] * 4,
+            torch.device("cpu"),
+        )
+        order = threads.run_all([partial(int, k) for k in range(20)], torch.device("cpu"))
+        assert torch.get_num_threads() == workers
+    assert inside == [1] * 5
+    assert nested == [[1, 2]] * 4
+    assert order == list(range(20))
+
+
+def test_an_error_in_a_job_reaches_the_caller():
+    with as_on(True, 2), pytest.raises(ZeroDivisionError):
+        threads.run_all([lambda: 1 / 0, lambda: 1], torch.device("cpu"))
 
 
 @given(st.integers(0, 999), dtypes, sizes, sizes, st.integers(1, 3))
@@ -155,16 +230,12 @@ def test_gram_matches_the_written_definition():
     )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_fused_loop_does_not_depend_on_threads(threads):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_fused_loop_does_not_depend_on_threads(workers):
     inputs = [t.detach() for t in multiscale_inputs(0, torch.float32, 600, 50, 3, 2, 0.3)]
-    before = torch.get_num_threads()
     reference = multiscale._fused_quadratic(*inputs, gradients=True)
-    torch.set_num_threads(threads)
-    try:
+    with as_on(True, workers):
         again = multiscale._fused_quadratic(*inputs, gradients=True)
-    finally:
-        torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(reference, again, strict=True))
 
 

@@ -125,4 +125,3 @@ def _over_lanes(job: Callable[[list[slice]], Result], F: Tensor, G: Tensor) -> l
     """Do the job for each lane of blocks, in parallel on a CPU."""
     parts = list(blocks(len(F), len(G)))
     return run_all([partial(job, lane) for lane in lanes(parts)], F.device)
-
