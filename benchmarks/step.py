@@ -3,8 +3,9 @@
     python -m benchmarks.step [--quick]
 
 Times are ratios within one run: the fastest of several steps each, in `--rounds` turns between the
-ways (one turn, and fewer steps, for the slow ways). "operators" are K_Xα a and the sampled quadratic with all gradients,
-which the other columns compute too; "whole step" adds the covariance part, the likelihood and Adam.
+ways (one turn, and fewer steps, for the slow ways). "operators" are K_Xα a and the sampled quadratic
+with all gradients, which the other columns compute too; "whole step" adds the covariance part, the
+likelihood and Adam.
 Memory is what each added to the peak resident size of a fresh process. The last line is what another
 output costs, as a share of the step with one output.
 """
