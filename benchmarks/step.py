@@ -3,7 +3,7 @@
     python -m benchmarks.step [--quick]
 
 Times are ratios within one run: the fastest of several steps each, in `--rounds` turns between the
-ways (one turn, and fewer steps, for the slow ways). "operators" are K_Xα a and the sampled quadratic
+ways (one turn of one step for the slow ways). "operators" are K_Xα a and the sampled quadratic
 with all gradients, which the other columns compute too; "whole step" adds the covariance part, the
 likelihood and Adam.
 Memory is what each added to the peak resident size of a fresh process. The last line is what another
@@ -72,7 +72,7 @@ def measure(problem: Problem, repeats: int, rounds: int) -> dict[str, dict[str, 
             slow = way in ("autograd", "torch.compile")
             if slow and turn:
                 continue
-            result = measure_apart(measure_step, problem, way, 2 if slow else repeats)
+            result = measure_apart(measure_step, problem, way, 1 if slow else repeats)
             best = results.setdefault(way, result)
             best["seconds"] = min(best["seconds"], result["seconds"])
     return results

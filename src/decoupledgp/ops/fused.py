@@ -188,69 +188,101 @@ def _pairs(
 ):
     """Fill the sums over pairs (i in [start, stop), all j); arguments of the right side are transposed.
 
-    T = (a_i·a_j) K, u = (z_i - z_j) / (l_i² + l_j²), h = T (2u² - 1 / (l_i² + l_j²)).
+    T = (a_i·a_j) K, u = (z_i - z_j) / (l_i² + l_j²), h = T (2u² - 1 / (l_i² + l_j²)). Two left
+    functions go side by side (names without and with a trailing underscore), so that what belongs to
+    the right side is loaded and stored half as often; an odd last one meets itself with weight 0.
     """
     dtype = z_i.dtype
     d, n = z_j.shape
     p = A_i.shape[1]
-    one, two = dtype.type(1.0), dtype.type(2.0)
-    E, K, T = np.empty(TILE, dtype), np.empty(TILE, dtype), np.empty(TILE, dtype)
-    u, iq = np.empty((d, TILE), dtype), np.empty((d, TILE), dtype)
+    zero, one, two = dtype.type(0.0), dtype.type(1.0), dtype.type(2.0)
+    K, K_ = np.empty(TILE, dtype), np.empty(TILE, dtype)
+    T, T_ = np.empty(TILE, dtype), np.empty(TILE, dtype)
+    u, u_ = np.empty((d, TILE), dtype), np.empty((d, TILE), dtype)
+    iq, iq_ = np.empty((d, TILE), dtype), np.empty((d, TILE), dtype)
     value = 0.0
-    for i in range(start, stop):
+    for i in range(start, stop, 2):
+        i_ = min(i + 1, stop - 1)
+        weight = one if i_ > i else zero
         for at in range(0, n, TILE):
             w = min(TILE, n - at)
             # Slices, because an index k that starts at 0 needs no wrap-around test and vectorises.
-            E[:] = 0
+            K[:] = 0
+            K_[:] = 0
             T[:] = (
                 one  # for now: the product of 2 l_i l_j / (l_i² + l_j²) ≤ 1, which cannot overflow
             )
+            T_[:] = one
             for c in range(d):
-                z, l = z_i[i, c], l_i[i, c]
-                l2, l_twice = l * l, two * l
-                z_c, l_c, u_c, iq_c = z_j[c, at : at + w], l_j[c, at : at + w], u[c], iq[c]
+                z, l, z_, l_ = z_i[i, c], l_i[i, c], z_i[i_, c], l_i[i_, c]
+                l2, l2_, twice, twice_ = l * l, l_ * l_, two * l, two * l_
+                z_c, l_c = z_j[c, at : at + w], l_j[c, at : at + w]
+                u_c, u_c_, iq_c, iq_c_ = u[c], u_[c], iq[c], iq_[c]
                 for k in range(w):
-                    inverse = one / (l2 + l_c[k] * l_c[k])
-                    diff = z - z_c[k]
+                    right, right2 = l_c[k], l_c[k] * l_c[k]
+                    inverse, inverse_ = one / (l2 + right2), one / (l2_ + right2)
+                    diff, diff_ = z - z_c[k], z_ - z_c[k]
+                    ratio, ratio_ = diff * inverse, diff_ * inverse_
                     iq_c[k] = inverse
-                    u_c[k] = diff * inverse
-                    E[k] -= diff * diff * inverse
-                    T[k] *= l_twice * l_c[k] * inverse
-            _exp(E)
+                    iq_c_[k] = inverse_
+                    u_c[k] = ratio
+                    u_c_[k] = ratio_
+                    K[k] -= diff * ratio
+                    K_[k] -= diff_ * ratio_
+                    T[k] *= twice * right * inverse
+                    T_[k] *= twice_ * right * inverse_
+            _exp(K)
+            _exp(K_)
             for k in range(w):
-                K[k] = E[k] * np.sqrt(T[k])
+                K[k] *= np.sqrt(T[k])
+                K_[k] *= np.sqrt(T_[k]) * weight
                 T[k] = 0
+                T_[k] = 0
             for c in range(p):
-                a, A_c, K_c = A_i[i, c], A_j[c, at : at + w], K_j[c, at : at + w]
-                s = dtype.type(0.0)
+                a, a_ = A_i[i, c], A_i[i_, c]
+                A_c, K_c = A_j[c, at : at + w], K_j[c, at : at + w]
+                s, s_ = zero, zero
                 for k in range(w):
                     T[k] += a * A_c[k]
+                    T_[k] += a_ * A_c[k]
                     s += K[k] * A_c[k]
-                    K_c[k] += a * K[k]
+                    s_ += K_[k] * A_c[k]
+                    K_c[k] += a * K[k] + a_ * K_[k]
                 K_i[i, c] += s
-            s = dtype.type(0.0)
+                K_i[i_, c] += s_
+            s, s_ = zero, zero
             for k in range(w):
                 T[k] *= K[k]
+                T_[k] *= K_[k]
                 s += T[k]
+                s_ += T_[k]
             T_i[i] += s
+            T_i[i_] += s_
             value += s
+            value += s_
             if not gradients:
                 continue
             T_c = T_j[0, at : at + w]
             for k in range(w):
-                T_c[k] += T[k]
+                T_c[k] += T[k] + T_[k]
             for c in range(d):
-                sum_Tu, sum_h = dtype.type(0.0), dtype.type(0.0)
-                u_c, iq_c, Tu_c, h_c = u[c], iq[c], Tu_j[c, at : at + w], h_j[c, at : at + w]
+                sum_Tu, sum_Tu_, sum_h, sum_h_ = zero, zero, zero, zero
+                u_c, u_c_, iq_c, iq_c_ = u[c], u_[c], iq[c], iq_[c]
+                Tu_c, h_c = Tu_j[c, at : at + w], h_j[c, at : at + w]
                 for k in range(w):
-                    Tu = T[k] * u_c[k]
+                    Tu, Tu_ = T[k] * u_c[k], T_[k] * u_c_[k]
                     h = two * Tu * u_c[k] - T[k] * iq_c[k]
+                    h_ = two * Tu_ * u_c_[k] - T_[k] * iq_c_[k]
                     sum_Tu += Tu
+                    sum_Tu_ += Tu_
                     sum_h += h
-                    Tu_c[k] += Tu
-                    h_c[k] += h
+                    sum_h_ += h_
+                    Tu_c[k] += Tu + Tu_
+                    h_c[k] += h + h_
                 Tu_i[i, c] += sum_Tu
+                Tu_i[i_, c] += sum_Tu_
                 h_i[i, c] += sum_h
+                h_i[i_, c] += sum_h_
     return value
 
 
