@@ -47,6 +47,6 @@ class _Features(torch.autograd.Function):
         total = z.square().mul_(-grad_b).addcmul_(z, grad_zw).add_(grad_w)
         total.mul_(w).add_(0.5 * grad_b).mul_(w).mul_(2)
         half = 0.5 * grad_b
-        grad_l = (half / l).addcmul_(l, total, value=-1)
         grad_s = half.sum() / s - s * total.sum(0)
+        grad_l = total.mul_(l).neg_().addcdiv_(half, l)
         return grad_z, grad_l, grad_s
