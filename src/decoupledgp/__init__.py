@@ -1,8 +1,14 @@
 """Gaussian processes for large and streaming data, with separate bases for mean and covariance."""
 
-from decoupledgp.estimators import DecoupledGPRegressor
+from decoupledgp.estimators import DecoupledGPRegressor, ExactGPRegressor, SparseGPRegressor
 from decoupledgp.storage import ModelFileError
 
-__all__ = ["DecoupledGPRegressor", "ModelFileError", "__version__"]
+__all__ = [
+    "DecoupledGPRegressor",
+    "ExactGPRegressor",
+    "ModelFileError",
+    "SparseGPRegressor",
+    "__version__",
+]
 
 __version__ = "0.1.0"

@@ -1,5 +1,7 @@
 """The scikit-learn face."""
 
+from decoupledgp.estimators.base import GPRegressor
+from decoupledgp.estimators.batch import ExactGPRegressor, SparseGPRegressor
 from decoupledgp.estimators.decoupled import DecoupledGPRegressor
 
-__all__ = ["DecoupledGPRegressor"]
+__all__ = ["DecoupledGPRegressor", "ExactGPRegressor", "GPRegressor", "SparseGPRegressor"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from typing import Any
 
@@ -10,17 +9,13 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from torch import Tensor
 
 from decoupledgp.bases import BASES
 from decoupledgp.data import Standardizer
-from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.interrupt import finish_first
-from decoupledgp.estimators.prediction import Predictor
 from decoupledgp.estimators.settings import Settings
-from decoupledgp.kernels import check_kernel, se_ard
+from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner, StepResult
-from decoupledgp.likelihoods import check_likelihood, gaussian_likelihood, is_location_scale
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior
 
@@ -30,15 +25,9 @@ WARM_UP_ROWS = 32
 """A stream that begins with fewer rows than this is begun again with each call until they are here:
 scales and length-scales cannot be told from less. No other rows are ever kept."""
 
-LARGEST_TARGET = 1e9
-"""Standardised targets are clipped here, where squared errors are still far from float32's end."""
 
-
-class Run:
-    """Everything that learning needs from one minibatch to the next, and nothing of the rows.
-
-    `kernel` and `likelihood` are copied; None stands for SE-ARD and for Gaussian noise.
-    """
+class Run(State):
+    """Everything that learning online needs from one minibatch to the next, and nothing of the rows."""
 
     def __init__(
         self,
@@ -54,22 +43,19 @@ class Run:
         device: torch.device,
         rng: np.random.Generator,
     ):
-        self.settings, self.n_features, self.n_outputs = settings, n_features, n_outputs
-        self.given_kernel, self.given_likelihood = kernel, likelihood
+        super().__init__(
+            n_features=n_features,
+            n_outputs=n_outputs,
+            kernel=kernel,
+            likelihood=likelihood,
+            dtype=dtype,
+            device=device,
+        )
+        self.settings, self.rng = settings, rng
         self.preconditioner, self.partially_shared = preconditioner, partially_shared
-        self.dtype, self.device, self.rng = dtype, device, rng
-        self.history: list[dict[str, Any]] = []
-        self.iteration, self.n_rows, self.seconds = 0, 0, 0.0
-        self.x_scaler = Standardizer(np.zeros((1, n_features)))
-        self.y_scaler = Standardizer(np.zeros((1, n_outputs)))
         self._first_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
         self._seen: np.ndarray | None = None
         self._lent: np.ndarray | None = None
-        self._predictor: Predictor | None = None
-        if kernel is not None:
-            check_kernel(kernel, n_features, n_outputs)
-        if likelihood is not None:
-            check_likelihood(likelihood, n_outputs)
         self._build()
         self.posterior.mean_basis.at(self.posterior.kernel.base_kernel)  # raises if they do not fit
 
@@ -89,61 +75,21 @@ class Run:
             start = time.perf_counter()
             result = self._step(X, Y, index)
             self.seconds += time.perf_counter() - start
-            record = {
-                "iteration": self.iteration,
-                "seconds": self.seconds,
-                "rows": self.n_rows,
-                "elbo": result.elbo - self.log_volume(),
-                "nmse": result.nmse,
-                "n_mean_basis": self.posterior.n_mean,
-                "n_cov_basis": self.posterior.n_cov,
-            }
-            append_thinned(self.history, record)
-        return record
-
-    @property
-    def standardises_targets(self) -> bool:
-        """Whether targets are shifted and scaled before learning."""
-        return is_location_scale(self.likelihood)
-
-    def tensors(self, X: np.ndarray, Y: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return rows standardised, in the type and on the device of the model."""
-        x = self.x_scaler.transform(X)
-        y = self.y_scaler.transform(Y, LARGEST_TARGET) if self.standardises_targets else Y
-        return tuple(torch.from_numpy(part).to(self.device, self.dtype) for part in (x, y))  # type: ignore[return-value]
-
-    def log_volume(self) -> float:
-        """Return what a log-density of all rows' targets loses by returning to their own units."""
-        return self.n_rows * float(np.log(self.y_scaler.scale).sum())
-
-    def predictor(self) -> Predictor:
-        """Return the model ready to predict; built once after learning."""
-        if self._predictor is None:
-            self._predictor = Predictor(
-                self.posterior, self.likelihood, self.x_scaler, self.y_scaler
-            )
-        return self._predictor
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_predictor": None}
+            return self.record(result.elbo, result.nmse)
 
     def _build(self) -> None:
         """Make an empty model."""
-        kernel = se_ard(self.n_features) if self.given_kernel is None else self.given_kernel
-        likelihood = self.given_likelihood
-        if likelihood is None:
-            likelihood = gaussian_likelihood(self.n_outputs)
         no_rows = torch.empty(0, self.n_features, dtype=self.dtype, device=self.device)
         basis = BASES[self.settings.basis]
         self.posterior = DecoupledPosterior(
-            copy.deepcopy(kernel),
+            self.own_kernel(),
             basis(no_rows),
             basis(no_rows),
             n_outputs=self.n_outputs,
             preconditioner=self.preconditioner,
             partially_shared=self.partially_shared,
         )
-        self.likelihood = copy.deepcopy(likelihood).to(self.device, self.dtype)
+        self.likelihood = self.own_likelihood()
         self.online = OnlineLearner(
             GradientLearner(
                 self.posterior,
@@ -175,7 +121,7 @@ class Run:
         )
         if self._lent is not None and index is not None:
             self._lent[index[lent]] = True
-        self._predictor = None
+        self.changed()
         self.iteration += 1
         return result
 

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 
 from decoupledgp.kernels import is_se_ard
 
-__all__ = ["PRESETS", "Settings", "resolve"]
+__all__ = ["PRESETS", "Settings", "default_basis", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,11 @@ def resolve(params: Mapping[str, Any]) -> Settings:
         for name, default in defaults.items()
         if params[name] is not None
     }
-    if "basis" not in given and not _is_se_ard(params["kernel"]):
-        given["basis"] = "points"
+    given.setdefault("basis", default_basis(params["kernel"]))
     return replace(settings, **given)
 
 
-def _is_se_ard(kernel: Kernel | None) -> bool:
-    return kernel is None or is_se_ard(
-        kernel.base_kernel if type(kernel) is ScaleKernel else kernel
-    )
+def default_basis(kernel: Kernel | None) -> str:
+    """Return the basis for a kernel: multiscale for SE-ARD, inducing points for any other."""
+    base = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    return "multiscale" if base is None or is_se_ard(base) else "points"

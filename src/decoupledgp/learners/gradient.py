@@ -104,7 +104,7 @@ class GradientLearner:
         (-bound).backward()
         self.optimizer.param_groups[0]["lr"] = paper_schedule(iteration, self.learning_rate)
         self.optimizer.step()
-        return StepResult(bound.item(), _nmse(mean.detach(), y))
+        return StepResult(bound.item(), nmse(mean.detach(), y))
 
     def moments(self) -> dict[str, Tensor]:
         """Return Adam's memory by parameter, for storage."""
@@ -131,7 +131,7 @@ class GradientLearner:
         return torch.from_numpy(columns).to(q.a.device)
 
 
-def _nmse(mean: Tensor, y: Tensor) -> float:
+def nmse(mean: Tensor, y: Tensor) -> float:
     """Mean over outputs of squared error / variance; a constant target has the variance 1 it is scaled by."""
     variance = y.var(0, correction=0)
     variance = torch.where(variance > 0, variance, torch.ones_like(variance))

@@ -30,23 +30,25 @@ from torch import Tensor
 
 import decoupledgp
 from decoupledgp.data import Standardizer
+from decoupledgp.estimators.batch_state import BatchState
 from decoupledgp.estimators.run import Run
 from decoupledgp.estimators.settings import Settings
+from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner
 from decoupledgp.storage.file import UNFIT, ModelFileError, pack, replace_file, unpack
 from decoupledgp.storage.specs import describe, freeze, frozen, rebuild, set_state, state
 
 if TYPE_CHECKING:
-    from decoupledgp.estimators import DecoupledGPRegressor
+    from decoupledgp.estimators import GPRegressor
 
 __all__ = ["load", "save"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-Model = TypeVar("Model", bound="DecoupledGPRegressor")
+Model = TypeVar("Model", bound="GPRegressor")
 
 
-def save(model: DecoupledGPRegressor, path: str | os.PathLike[str]) -> None:
+def save(model: GPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to one file, which replaces an older one only when it is complete.
 
     Left out are the callbacks, a `random_state` that is no integer, GPyTorch's priors on
@@ -95,7 +97,7 @@ def load(
 # ---- from a model to JSON and tensors ----
 
 
-def _content(model: DecoupledGPRegressor) -> dict[str, Any]:
+def _content(model: GPRegressor) -> dict[str, Any]:
     """Return everything about a model that is no tensor."""
     run = model._run
     params = model.get_params(deep=False)
@@ -119,38 +121,45 @@ def _content(model: DecoupledGPRegressor) -> dict[str, Any]:
     }
 
 
-def _run_content(run: Run) -> dict[str, Any]:
-    return {
-        "settings": asdict(run.settings),
-        "preconditioner": run.preconditioner,
-        "partially_shared": run.partially_shared,
+def _run_content(run: State) -> dict[str, Any]:
+    content = {
+        "partially_shared": run.posterior.partially_shared,
         "dtype": str(run.dtype).removeprefix("torch."),
         "device": str(run.device),
         "n_mean_basis": run.posterior.n_mean,
         "n_cov_basis": run.posterior.n_cov,
-        "frozen": frozen(run.online.learner.model),
         "iteration": run.iteration,
-        "online_iteration": run.online.iteration,
         "n_rows": run.n_rows,
         "seconds": run.seconds,
-        "rng": run.rng.bit_generator.state,
         "history": run.history,
+    }
+    if isinstance(run, BatchState):
+        return {**content, "basis": run.basis}
+    assert isinstance(run, Run)
+    return {
+        **content,
+        "settings": asdict(run.settings),
+        "preconditioner": run.preconditioner,
+        "frozen": frozen(run.online.learner.model),
+        "online_iteration": run.online.iteration,
+        "rng": run.rng.bit_generator.state,
     }
 
 
-def _tensors(model: DecoupledGPRegressor) -> dict[str, Tensor]:
+def _tensors(model: GPRegressor) -> dict[str, Tensor]:
     """Return all tensors as `group/name`, on the CPU, each with memory of its own."""
     run = model._run
     groups: dict[str, Mapping[str, Tensor | np.ndarray]] = {
         "posterior": state(run.posterior),
         "likelihood": state(run.likelihood),
-        "adam": run.online.learner.moments(),
         "x_scaler": vars(run.x_scaler),
         "y_scaler": vars(run.y_scaler),
-        "first_rows": _first_rows_tensors(run),
         "start_kernel": {} if run.given_kernel is None else state(run.given_kernel),
         "start_likelihood": {} if run.given_likelihood is None else state(run.given_likelihood),
     }
+    if isinstance(run, Run):
+        groups["adam"] = run.online.learner.moments()
+        groups["first_rows"] = _first_rows_tensors(run)
     return {
         f"{group}/{name}": _own(value)
         for group, values in groups.items()
@@ -216,33 +225,51 @@ def _restore(
     return model
 
 
-def _restore_run(
-    content: dict[str, Any], groups: Groups, kernel: Kernel | None, likelihood: Likelihood | None
-) -> Run:
+def _restore_run(content: dict[str, Any], groups: Groups, **start: Any) -> State:
     x_scaler, y_scaler = _scaler(groups["x_scaler"]), _scaler(groups["y_scaler"])
     n_features, n_outputs = len(x_scaler.centre), len(y_scaler.centre)
     _check_sizes(content, groups["posterior"], n_features, n_outputs)
+    shape = {"n_features": n_features, "n_outputs": n_outputs}
+    make = _batch_state if "basis" in content else _online_run
+    run = make(content, groups, **shape, **start)
+    run.x_scaler, run.y_scaler = x_scaler, y_scaler
+    run.iteration, run.n_rows = _count(content["iteration"]), _count(content["n_rows"])
+    run.seconds = float(content["seconds"])
+    run.history = [dict(record) for record in content["history"]]
+    return run
+
+
+def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
     run = Run(
         _settings(content["settings"]),
-        n_features=n_features,
-        n_outputs=n_outputs,
-        kernel=kernel,
-        likelihood=likelihood,
         preconditioner=content["preconditioner"],
         partially_shared=content["partially_shared"],
         dtype=DTYPES[content["dtype"]],
         device=torch.device(content["device"]),
         rng=_generator(content["rng"]),
+        **known,
     )
+    learner = run.online.learner
     _fill(run, content, groups)
-    run.x_scaler, run.y_scaler = x_scaler, y_scaler
-    run.iteration, run.online.iteration = content["iteration"], content["online_iteration"]
-    run.n_rows, run.seconds = content["n_rows"], float(content["seconds"])
-    counts = (run.iteration, run.online.iteration, run.n_rows)
-    _require(all(type(count) is int and count >= 0 for count in counts), "number of steps or rows")
-    run.history = [dict(record) for record in content["history"]]
-    run._first_rows = _first_rows(groups.get("first_rows", {}), n_features, n_outputs)
+    learner.grow()
+    freeze(learner.model, content["frozen"])
+    _set_moments(learner, groups.get("adam", {}))
+    run.online.iteration = _count(content["online_iteration"])
+    first = groups.get("first_rows", {})
+    run._first_rows = _first_rows(first, known["n_features"], known["n_outputs"])
     return run
+
+
+def _batch_state(content: dict[str, Any], groups: Groups, **known: Any) -> BatchState:
+    device = torch.device(content["device"])
+    run = BatchState(basis=content["basis"], device=device, **known)
+    _fill(run, content, groups)
+    return run
+
+
+def _count(value: Any) -> int:
+    _require(type(value) is int and value >= 0, "number of steps or rows")
+    return int(value)
 
 
 def _settings(content: dict[str, Any]) -> Settings:
@@ -269,20 +296,16 @@ def _check_sizes(
         _require(tuple(posterior[name].shape) == shape, f"size of {name}")
 
 
-def _fill(run: Run, content: dict[str, Any], groups: Groups) -> None:
+def _fill(run: State, content: dict[str, Any], groups: Groups) -> None:
     """Grow an empty model to its stored sizes and put the stored values in."""
     n_mean, n_cov = content["n_mean_basis"], content["n_cov_basis"]
     rows = torch.zeros(1, run.n_features, dtype=run.dtype, device=run.device)
-    learner = run.online.learner
     run.posterior.add(rows.expand(n_mean, -1), rows.expand(n_cov, -1))
-    learner.grow()
     for name, module in (("posterior", run.posterior), ("likelihood", run.likelihood)):
         stored = groups.get(name, {})
         set_state(module, stored, name)
         right = all(value.dtype == run.dtype for value in module.parameters())
         _require(right, f"type of the {name}'s parameters")
-    freeze(learner.model, content["frozen"])
-    _set_moments(learner, groups.get("adam", {}))
 
 
 def _set_moments(learner: GradientLearner, stored: Mapping[str, Tensor]) -> None:
