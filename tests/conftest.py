@@ -18,6 +18,8 @@ CHECKED = [
         "ops.generic",
         "ops.multiscale",
         "posteriors",
+        "collapsed",
+        "ops.cholesky",
     )
 ]
 

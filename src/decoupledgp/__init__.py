@@ -1,12 +1,18 @@
 """Gaussian processes for large and streaming data, with separate bases for mean and covariance."""
 
-from decoupledgp.estimators import DecoupledGPRegressor, ExactGPRegressor, SparseGPRegressor
+from decoupledgp.estimators import (
+    DecoupledGPRegressor,
+    ExactGPRegressor,
+    SparseGPRegressor,
+    SVGPRegressor,
+)
 from decoupledgp.storage import ModelFileError
 
 __all__ = [
     "DecoupledGPRegressor",
     "ExactGPRegressor",
     "ModelFileError",
+    "SVGPRegressor",
     "SparseGPRegressor",
     "__version__",
 ]

@@ -16,13 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from decoupledgp.bases import Functions
+from decoupledgp.ops import safe_cholesky
 
-__all__ = ["Collapsed", "Coefficients", "Evidence"]
-
-JITTER = 1e-8
-"""Added to the diagonal of K_Z, whose functions have unit length, before its Cholesky factor; ten
-times as much after every failure."""
-
+__all__ = ["Coefficients", "Collapsed", "Evidence"]
 
 class Coefficients(NamedTuple):
     """The optimal measure: μ = Ψa and Σ = (I + Ψ L Lᵀ Ψᵀ)⁻¹, per output."""
@@ -85,7 +81,7 @@ class Collapsed:
     ):
         self.rho2, self.noise, self.y, self.prior_sum = rho2, noise, y, prior_sum
         self.tau = rho2 / noise
-        self.cholesky_K = _cholesky(functions.gram())
+        self.cholesky_K = safe_cholesky(functions.gram())
         self.U = torch.linalg.solve_triangular(
             self.cholesky_K, functions.evaluate(x).T, upper=False
         )
@@ -124,15 +120,3 @@ class Collapsed:
     def _whitened(self) -> Tensor:
         """M⁻¹Uy, (m, p)."""
         return torch.linalg.solve_triangular(self.cholesky_M.mT, self.half, upper=True)[..., 0].T
-
-
-def _cholesky(K: Tensor) -> Tensor:
-    """Return a Cholesky factor of K plus as little jitter as it takes."""
-    eye = torch.eye(len(K)).to(K)
-    jitter = JITTER
-    while jitter < 1e-3:
-        factor, failed = torch.linalg.cholesky_ex(K + jitter * eye)
-        if not failed:
-            return factor
-        jitter *= 10
-    return torch.linalg.cholesky(K + jitter * eye)

@@ -3,5 +3,12 @@
 from decoupledgp.estimators.base import GPRegressor
 from decoupledgp.estimators.batch import ExactGPRegressor, SparseGPRegressor
 from decoupledgp.estimators.decoupled import DecoupledGPRegressor
+from decoupledgp.estimators.svgp import SVGPRegressor
 
-__all__ = ["DecoupledGPRegressor", "ExactGPRegressor", "GPRegressor", "SparseGPRegressor"]
+__all__ = [
+    "DecoupledGPRegressor",
+    "ExactGPRegressor",
+    "GPRegressor",
+    "SVGPRegressor",
+    "SparseGPRegressor",
+]

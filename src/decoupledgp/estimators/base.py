@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from decoupledgp.bound import elbo
 from decoupledgp.data import require_finite
 from decoupledgp.estimators.state import State
-from decoupledgp.posteriors import DecoupledPosterior
+from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,7 +106,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return load(cls, path, kernel=kernel, likelihood=likelihood)
 
     @property
-    def posterior_(self) -> DecoupledPosterior:
+    def posterior_(self) -> DecoupledPosterior | SharedPosterior:
         """The learnt posterior."""
         return self._run.posterior
 

@@ -28,6 +28,7 @@ __all__ = ["BatchState"]
 class BatchState(State):
     """A posterior with one basis for mean and covariance, in float64; `basis=None` is the rows."""
 
+    posterior: DecoupledPosterior
     likelihood: GaussianLikelihood
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -11,15 +10,12 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
-from decoupledgp.data import consecutive_batches, shuffled_batches
-from decoupledgp.estimators.base import GPRegressor
+from decoupledgp.estimators.online import OnlineGPRegressor
 from decoupledgp.estimators.run import Run
 from decoupledgp.estimators.settings import resolve
-from decoupledgp.report.progress import progress
 
 __all__ = ["DecoupledGPRegressor"]
 
@@ -27,7 +23,7 @@ _POSITIVE = [Interval(Integral, 1, None, closed="left"), None]
 _COUNT = [Interval(Integral, 0, None, closed="left"), None]
 
 
-class DecoupledGPRegressor(GPRegressor):
+class DecoupledGPRegressor(OnlineGPRegressor):
     """Gaussian process regression with separate bases for mean and covariance, learnt online.
 
     The posterior mean has a large basis, which costs time and memory linear in its size; the
@@ -124,8 +120,6 @@ class DecoupledGPRegressor(GPRegressor):
         "preset": [StrOptions({"paper"}), None],
     }
 
-    _run: Run
-
     def __init__(
         self,
         n_mean_basis: int | None = None,
@@ -169,46 +163,8 @@ class DecoupledGPRegressor(GPRegressor):
         self.callbacks = callbacks
         self.preset = preset
 
-    def fit(self, X: Any, y: Any) -> DecoupledGPRegressor:
-        """Learn from all rows in shuffled minibatches, for `max_iter` of them, from scratch.
-
-        Time O(max_iter · batch_size · M_α D). The rows are not copied. Ctrl-C leaves the model as it
-        was after the last whole step, ready to predict.
-        """
-        X, Y = self._check_rows(X, y, reset=True)
-        run, shuffle = self._begin(Y.shape[1])
-        run.open_table(len(X))
-        batches = shuffled_batches(len(X), run.settings.batch_size, shuffle)
-        with progress(run.settings.max_iter, bool(self.verbose)) as advance:
-            for index in islice(batches, run.settings.max_iter):
-                record = run.learn(X[index], Y[index], index)
-                advance(record)
-                if self._called_back(record):
-                    break
-        run.close_table()
-        return self
-
-    def partial_fit(self, X: Any, y: Any) -> DecoupledGPRegressor:
-        """Go on learning from more rows, one step per `batch_size` of them; never starts over.
-
-        Fed the minibatches that `fit` draws in its first pass, it ends at the same model. N grows
-        by every row that comes, so a row shown twice counts twice. No row is kept (except the very
-        first ones, until there are 32).
-        """
-        first = not hasattr(self, "_run")
-        X, Y = self._check_rows(X, y, reset=first)
-        run = self._begin(Y.shape[1])[0] if first else self._run
-        run.close_table()
-        for part in consecutive_batches(len(X), run.settings.batch_size):
-            if self._called_back(run.learn(X[part], Y[part])):
-                break
-        return self
-
-    def _begin(self, n_outputs: int) -> tuple[Run, np.random.Generator]:
-        """Start a run from the constructor's arguments; also return the generator of row orders."""
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        learning, shuffling = np.random.default_rng(seed).spawn(2)
-        self._run = Run(
+    def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
+        return Run(
             resolve(self.get_params(deep=False)),
             n_features=self.n_features_in_,
             n_outputs=n_outputs,
@@ -218,6 +174,5 @@ class DecoupledGPRegressor(GPRegressor):
             partially_shared=self.partially_shared,
             dtype=getattr(torch, self.dtype),
             device=torch.device(self.device or "cpu"),
-            rng=learning,
+            rng=rng,
         )
-        return self._run, shuffling

@@ -12,7 +12,7 @@ from torch import Tensor
 from decoupledgp.data import Standardizer
 from decoupledgp.likelihoods import is_location_scale, predictive_moments
 from decoupledgp.ops.threads import run_all
-from decoupledgp.posteriors import DecoupledPosterior
+from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
 
 __all__ = ["Predictor"]
 
@@ -29,7 +29,7 @@ class Predictor:
     @torch.no_grad()
     def __init__(
         self,
-        posterior: DecoupledPosterior,
+        posterior: DecoupledPosterior | SharedPosterior,
         likelihood: Likelihood,
         x_scaler: Standardizer,
         y_scaler: Standardizer,

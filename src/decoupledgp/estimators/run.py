@@ -10,16 +10,16 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 
-from decoupledgp.bases import BASES
+from decoupledgp.bases import BASES, Basis
 from decoupledgp.data import Standardizer
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
-from decoupledgp.learners import GradientLearner, StepResult
+from decoupledgp.learners import GradientLearner, NaturalLearner, StepResult
 from decoupledgp.online import OnlineLearner
-from decoupledgp.posteriors import DecoupledPosterior
+from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
 
-__all__ = ["Run"]
+__all__ = ["Run", "SharedRun"]
 
 WARM_UP_ROWS = 32
 """A stream that begins with fewer rows than this is begun again with each call until they are here:
@@ -81,28 +81,35 @@ class Run(State):
         """Make an empty model."""
         no_rows = torch.empty(0, self.n_features, dtype=self.dtype, device=self.device)
         basis = BASES[self.settings.basis]
-        self.posterior = DecoupledPosterior(
+        settings = self.settings
+        self.likelihood = self.own_likelihood()
+        learner = self._learner(basis(no_rows), basis(no_rows))
+        self.posterior = learner.posterior
+        self.online = OnlineLearner(
+            learner,
+            n_mean_basis=settings.n_mean_basis,
+            n_cov_basis=min(settings.n_cov_basis, settings.n_mean_basis)
+            if self.partially_shared
+            else settings.n_cov_basis,
+            basis_increment=settings.basis_increment,
+            rng=self.rng,
+        )
+
+    def _learner(self, mean_basis: Basis, cov_basis: Basis) -> GradientLearner:
+        """Return an empty posterior in the hands of its learner."""
+        posterior = DecoupledPosterior(
             self.own_kernel(),
-            basis(no_rows),
-            basis(no_rows),
+            mean_basis,
+            cov_basis,
             n_outputs=self.n_outputs,
             preconditioner=self.preconditioner,
             partially_shared=self.partially_shared,
         )
-        self.likelihood = self.own_likelihood()
-        self.online = OnlineLearner(
-            GradientLearner(
-                self.posterior,
-                self.likelihood,
-                learning_rate=self.settings.learning_rate,
-                kl_batch_size=self.settings.kl_batch_size,
-            ),
-            n_mean_basis=self.settings.n_mean_basis,
-            n_cov_basis=min(self.settings.n_cov_basis, self.settings.n_mean_basis)
-            if self.partially_shared
-            else self.settings.n_cov_basis,
-            basis_increment=self.settings.basis_increment,
-            rng=self.rng,
+        return GradientLearner(
+            posterior,
+            self.likelihood,
+            learning_rate=self.settings.learning_rate,
+            kl_batch_size=self.settings.kl_batch_size,
         )
 
     def _step(self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None) -> StepResult:
@@ -144,3 +151,25 @@ class Run(State):
         if self.standardises_targets:
             self.y_scaler = Standardizer(Y)
         return X, Y, index
+
+
+class SharedRun(Run):
+    """A run with one basis for mean and covariance, by natural gradients, in float64."""
+
+    def __init__(self, settings: Settings, **others: Any):
+        super().__init__(
+            settings,
+            preconditioner="none",
+            partially_shared=True,
+            dtype=torch.float64,
+            **others,
+        )
+
+    def _learner(self, mean_basis: Basis, cov_basis: Basis) -> NaturalLearner:
+        posterior = SharedPosterior(self.own_kernel(), mean_basis, n_outputs=self.n_outputs)
+        return NaturalLearner(
+            posterior,
+            self.likelihood,
+            learning_rate=self.settings.learning_rate,
+            natural_rate=self.settings.natural_rate,
+        )

@@ -31,6 +31,8 @@ class Settings:
     """|S|."""
     learning_rate: float = 0.1
     """γ_0."""
+    natural_rate: float = 0.1
+    """Step of the natural gradient, where there is one."""
     basis: str = "multiscale"
 
 
@@ -49,7 +51,7 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     given = {
         name: type(default)(params[name])  # a NumPy number becomes Python's
         for name, default in defaults.items()
-        if params[name] is not None
+        if params.get(name) is not None
     }
     given.setdefault("basis", default_basis(params["kernel"]))
     return replace(settings, **given)

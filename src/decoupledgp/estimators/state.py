@@ -16,7 +16,7 @@ from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.prediction import Predictor
 from decoupledgp.kernels import check_kernel, se_ard
 from decoupledgp.likelihoods import check_likelihood, gaussian_likelihood, is_location_scale
-from decoupledgp.posteriors import DecoupledPosterior
+from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
 
 __all__ = ["State"]
 
@@ -30,7 +30,7 @@ class State:
     `kernel` and `likelihood` are copied; None stands for SE-ARD and for Gaussian noise.
     """
 
-    posterior: DecoupledPosterior
+    posterior: DecoupledPosterior | SharedPosterior
     likelihood: Likelihood
 
     def __init__(

@@ -1,5 +1,6 @@
-"""Ways to learn a posterior, one file each, all with the same small face: `step` and `grow`."""
+"""Ways to learn a posterior, one file each; the online ones have the same face: `step` and `grow`."""
 
 from decoupledgp.learners.gradient import GradientLearner, StepResult, paper_schedule
+from decoupledgp.learners.natural import NaturalLearner
 
-__all__ = ["GradientLearner", "StepResult", "paper_schedule"]
+__all__ = ["GradientLearner", "NaturalLearner", "StepResult", "paper_schedule"]

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from decoupledgp.bound import elbo
-from decoupledgp.posteriors import DecoupledMeasure, DecoupledPosterior
+from decoupledgp.posteriors import DecoupledMeasure, DecoupledPosterior, SharedPosterior
 
-__all__ = ["GradientLearner", "StepResult", "paper_schedule"]
+__all__ = ["GradientLearner", "StepResult", "finite_bound", "nmse", "paper_schedule"]
 
 
 class StepResult(NamedTuple):
@@ -38,7 +38,7 @@ class GradientLearner:
 
     def __init__(
         self,
-        posterior: DecoupledPosterior,
+        posterior: DecoupledPosterior | SharedPosterior,
         likelihood: Likelihood,
         *,
         learning_rate: float,
@@ -95,16 +95,15 @@ class GradientLearner:
             columns=self._columns(q, rng),
             mean=mean,
         )
-        if not torch.isfinite(bound):
-            raise ValueError(
-                f"{type(self.likelihood).__name__} gives these targets a log-likelihood that is not "
-                "finite; check that y lies in its support, or choose another likelihood"
-            )
+        self.ascend(finite_bound(bound, self.likelihood), iteration)
+        return StepResult(bound.item(), nmse(mean.detach(), y))
+
+    def ascend(self, bound: Tensor, iteration: int) -> None:
+        """Take Adam's step on the bound."""
         self.optimizer.zero_grad()
         (-bound).backward()
         self.optimizer.param_groups[0]["lr"] = paper_schedule(iteration, self.learning_rate)
         self.optimizer.step()
-        return StepResult(bound.item(), nmse(mean.detach(), y))
 
     def moments(self) -> dict[str, Tensor]:
         """Return Adam's memory by parameter, for storage."""
@@ -129,6 +128,16 @@ class GradientLearner:
             return None
         columns = rng.choice(m, self.kl_batch_size, replace=False, shuffle=False)
         return torch.from_numpy(columns).to(q.a.device)
+
+
+def finite_bound(bound: Tensor, likelihood: Likelihood) -> Tensor:
+    """Return the bound, or raise a ValueError if it is not finite."""
+    if not torch.isfinite(bound):
+        raise ValueError(
+            f"{type(likelihood).__name__} gives these targets a log-likelihood that is not finite; "
+            "check that y lies in its support, or choose another likelihood"
+        )
+    return bound
 
 
 def nmse(mean: Tensor, y: Tensor) -> float:

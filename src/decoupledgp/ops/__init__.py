@@ -3,6 +3,7 @@
 Nobody outside this package knows about blocks, Numba, threads or devices.
 """
 
+from decoupledgp.ops.cholesky import safe_cholesky
 from decoupledgp.ops.explained import row_norms
 from decoupledgp.ops.exponential import exp_dense, exp_matmul
 from decoupledgp.ops.features import multiscale_features
@@ -19,4 +20,5 @@ __all__ = [
     "multiscale_matmul",
     "multiscale_quadratic",
     "row_norms",
+    "safe_cholesky",
 ]

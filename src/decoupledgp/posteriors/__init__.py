@@ -2,5 +2,12 @@
 
 from decoupledgp.posteriors.decoupled import DecoupledPosterior
 from decoupledgp.posteriors.measure import DecoupledMeasure, kl_divergence
+from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
 
-__all__ = ["DecoupledMeasure", "DecoupledPosterior", "kl_divergence"]
+__all__ = [
+    "DecoupledMeasure",
+    "DecoupledPosterior",
+    "SharedMeasure",
+    "SharedPosterior",
+    "kl_divergence",
+]

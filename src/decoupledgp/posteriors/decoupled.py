@@ -6,13 +6,12 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from decoupledgp.bases import Basis
 from decoupledgp.bases.base import grow
 from decoupledgp.kernels import scaled_kernel
-from decoupledgp.posteriors.measure import DecoupledMeasure
+from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
 
 __all__ = ["DecoupledPosterior"]
 
@@ -98,15 +97,7 @@ class DecoupledPosterior(nn.Module):
         By default only the marginal variances are computed and the covariance is diagonal, which is
         all that an expected log-likelihood needs.
         """
-        q = self.measure()
-        mean = q.mean(x).T
-        if full_covariance:
-            covariance = q.covariance(x).to(mean)
-        else:
-            covariance = DiagLinearOperator(q.variance(x).T.to(mean))
-        if self.n_outputs == 1:
-            mean, covariance = mean[0], covariance[0]
-        return MultivariateNormal(mean, covariance)
+        return marginal_distribution(self.measure(), x, full_covariance)
 
     @torch.no_grad()
     def add(self, mean_rows: Float[Tensor, "n d"], cov_rows: Float[Tensor, "k d"]) -> None:

@@ -14,15 +14,17 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 from jaxtyping import Float, Int
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from decoupledgp.bases import Functions
 from decoupledgp.kernels import DoubleKernel, prior_diagonal
 from decoupledgp.ops import kernel_dense, row_norms
 
-__all__ = ["DecoupledMeasure", "kl_divergence"]
+__all__ = ["DecoupledMeasure", "kl_divergence", "marginal_distribution"]
 
 
 class DecoupledMeasure:
@@ -103,6 +105,20 @@ class DecoupledMeasure:
     def _explained(self, x: Tensor) -> Tensor:
         """K_xβ V, so that its rows' squared lengths are the explained share of the prior variance."""
         return self.beta.evaluate(x.double()) @ self.V
+
+
+def marginal_distribution(
+    q: DecoupledMeasure, x: Float[Tensor, "n d"], full_covariance: bool
+) -> MultivariateNormal:
+    """Return q(f(x)) as GPyTorch has it: batch (P,), or none for one output."""
+    mean = q.mean(x).T
+    if full_covariance:
+        covariance = q.covariance(x).to(mean)
+    else:
+        covariance = DiagLinearOperator(q.variance(x).T.to(mean))
+    if q.n_outputs == 1:
+        mean, covariance = mean[0], covariance[0]
+    return MultivariateNormal(mean, covariance)
 
 
 def kl_divergence(

@@ -31,7 +31,7 @@ from torch import Tensor
 import decoupledgp
 from decoupledgp.data import Standardizer
 from decoupledgp.estimators.batch_state import BatchState
-from decoupledgp.estimators.run import Run
+from decoupledgp.estimators.run import Run, SharedRun
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner
@@ -138,6 +138,7 @@ def _run_content(run: State) -> dict[str, Any]:
     assert isinstance(run, Run)
     return {
         **content,
+        "family": "shared" if isinstance(run, SharedRun) else "decoupled",
         "settings": asdict(run.settings),
         "preconditioner": run.preconditioner,
         "frozen": frozen(run.online.learner.model),
@@ -240,15 +241,19 @@ def _restore_run(content: dict[str, Any], groups: Groups, **start: Any) -> State
 
 
 def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
-    run = Run(
-        _settings(content["settings"]),
-        preconditioner=content["preconditioner"],
-        partially_shared=content["partially_shared"],
-        dtype=DTYPES[content["dtype"]],
-        device=torch.device(content["device"]),
-        rng=_generator(content["rng"]),
-        **known,
-    )
+    known["device"] = torch.device(content["device"])
+    known["rng"] = _generator(content["rng"])
+    settings = _settings(content["settings"])
+    if content["family"] == "shared":
+        run: Run = SharedRun(settings, **known)
+    else:
+        run = Run(
+            settings,
+            preconditioner=content["preconditioner"],
+            partially_shared=content["partially_shared"],
+            dtype=DTYPES[content["dtype"]],
+            **known,
+        )
     learner = run.online.learner
     _fill(run, content, groups)
     learner.grow()
@@ -286,12 +291,18 @@ def _check_sizes(
 ) -> None:
     """Compare the sizes in the JSON with the tensors that are there, before anything is built."""
     n_mean, n_cov = content["n_mean_basis"], content["n_cov_basis"]
-    shapes = {
+    shared = {
+        "shift": (n_mean, n_outputs),
+        "precision": (n_outputs, n_mean, n_mean),
+        "basis.locations": (n_cov, n_features),
+    }
+    decoupled = {
         "mean_coefficients": (n_mean, n_outputs),
         "cov_factor": (n_outputs, n_cov, n_cov),
         "mean_basis.locations": (n_mean - n_cov * content["partially_shared"], n_features),
         "cov_basis.locations": (n_cov, n_features),
     }
+    shapes = shared if content.get("family") == "shared" else decoupled
     for name, shape in shapes.items():
         _require(tuple(posterior[name].shape) == shape, f"size of {name}")
 

@@ -1,0 +1,79 @@
+"""Stochastic natural gradient for a shared basis (SVI, Hensman et al. 2013), Adam for the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import Likelihood
+from jaxtyping import Float
+from torch import Tensor
+
+from decoupledgp.learners.gradient import GradientLearner, StepResult, finite_bound, nmse
+from decoupledgp.likelihoods import expected_log_prob
+from decoupledgp.posteriors import SharedMeasure, SharedPosterior, kl_divergence
+
+__all__ = ["NaturalLearner", "natural_targets"]
+
+
+class NaturalLearner(GradientLearner):
+    """Moves Λ and h by natural gradients; basis, kernel and likelihood by Adam.
+
+    The cost of a step is O(P M² (n + M) + D M (n + M)).
+    """
+
+    posterior: SharedPosterior
+
+    def __init__(
+        self,
+        posterior: SharedPosterior,
+        likelihood: Likelihood,
+        *,
+        learning_rate: float,
+        natural_rate: float,
+    ):
+        super().__init__(posterior, likelihood, learning_rate=learning_rate, kl_batch_size=1)
+        self.natural_rate = natural_rate
+
+    def step(
+        self,
+        x: Float[Tensor, "n d"],
+        y: Float[Tensor, "n p"],
+        *,
+        n_total: int,
+        iteration: int,
+        rng: np.random.Generator,
+    ) -> StepResult:
+        """Climb once, with both gradients taken at the same point."""
+        q = self.posterior.measure()
+        mean, variance = q.mean(x), q.variance(x)
+        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
+        scale = n_total / len(x)
+        bound = finite_bound(scale * likely - kl_divergence(q), self.likelihood)
+        slopes = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
+        targets = natural_targets(q, x, mean.detach(), *slopes, scale)
+        self.ascend(bound, iteration)
+        self.posterior.mix(self.natural_rate, *targets)
+        return StepResult(bound.item(), nmse(mean.detach(), y))
+
+
+@torch.no_grad()
+def natural_targets(
+    q: SharedMeasure,
+    x: Float[Tensor, "n d"],
+    mean: Float[Tensor, "n p"],
+    mean_slope: Float[Tensor, "n p"],
+    variance_slope: Float[Tensor, "n p"],
+    scale: float,
+) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
+    """Return the (h, Λ) that a natural-gradient step of size 1 would go to.
+
+    Each row acts as a Gaussian observation of f(x_n) with precision -2 ∂E log p / ∂variance, which
+    is σ⁻² for Gaussian noise. Where a likelihood is not log-concave that can be negative; zero is
+    taken then, so that Λ stays positive semi-definite.
+    """
+    U = q.whitened(x)
+    rho = q.rho.double()
+    weight = (-2 * variance_slope).clamp_min(0)
+    shift = scale * rho * (U @ (mean_slope + weight * mean))
+    roots = U * weight.sqrt().T[:, None]  # (p, m, n)
+    return shift, scale * rho.square()[:, None, None] * (roots @ roots.mT)

@@ -1,0 +1,150 @@
+"""One basis for mean and covariance, by natural parameters: the family of SVI (Hensman et al. 2013).
+
+With K = CCᵀ the Gram matrix of the basis and v = C⁻¹u its whitened values, the prior is v ~ N(0, I)
+and q(v) = N((I + Λ)⁻¹h, (I + Λ)⁻¹). Natural-gradient steps mix Λ and h with targets of which every
+one is positive semi-definite, so q is proper by construction, whatever the step size up to 1.
+In the notation of the decoupled family: α = β, a = C⁻ᵀ(I + Λ)⁻¹h and B = C⁻ᵀΛC⁻¹.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from decoupledgp.bases import Basis, Functions
+from decoupledgp.kernels import scaled_kernel
+from decoupledgp.ops import safe_cholesky
+from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
+
+__all__ = ["SharedMeasure", "SharedPosterior"]
+
+
+class SharedMeasure(DecoupledMeasure):
+    """A decoupled measure with α = β, given by its natural parameters; differentiable in the basis."""
+
+    def __init__(
+        self,
+        kernel: ScaleKernel,
+        functions: Functions,
+        shift: Float[Tensor, "m p"],
+        precision: Float[Tensor, "p m m"],
+    ):
+        functions = functions.double()
+        self.precision = precision.double()
+        self.cholesky_K = safe_cholesky(functions.gram())
+        eye = torch.eye(len(functions)).to(self.precision)
+        solved = torch.cholesky_solve(
+            shift.double().T[..., None], torch.linalg.cholesky(eye + self.precision)
+        )
+        a = torch.linalg.solve_triangular(self.cholesky_K.T, solved[..., 0].T, upper=True)
+        self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a
+
+    @cached_property
+    def K_beta(self) -> Float[Tensor, "k k"]:
+        """Gram matrix of the basis, with the jitter of its Cholesky factor."""
+        return self.cholesky_K @ self.cholesky_K.T
+
+    @cached_property
+    def root(self) -> Float[Tensor, "p k k"]:
+        """R with Λ = RRᵀ, to the rounding error of Λ, which may be singular."""
+        m = len(self.beta)
+        size = self.precision.diagonal(dim1=1, dim2=2).amax(1) if m else self.precision.new_zeros(0)
+        jitter = 1e-15 * m * (1 + size) if m else size
+        eye = torch.eye(m).to(self.precision)
+        return torch.linalg.cholesky(self.precision + jitter[:, None, None] * eye)
+
+    @cached_property
+    def cholesky_H(self) -> Float[Tensor, "p k k"]:
+        """Cholesky factor of H = I + RᵀR."""
+        return torch.linalg.cholesky(self.root.mT @ self.root + torch.eye(len(self.beta)).to(self.a))
+
+    @cached_property
+    def V(self) -> Float[Tensor, "p k k"]:
+        """Factor of K⁻¹ - K⁻¹SK⁻¹ = C⁻ᵀ(I - (I + Λ)⁻¹)C⁻¹."""
+        white = torch.linalg.solve_triangular(self.cholesky_H, self.root.mT, upper=False).mT
+        return torch.linalg.solve_triangular(self.cholesky_K.T, white, upper=True)
+
+    def whitened(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "m n"]:
+        """Return C⁻¹K_Zx: the rows in the coordinates of Λ and h."""
+        cross = self.beta.evaluate(x.double()).T
+        return torch.linalg.solve_triangular(self.cholesky_K, cross, upper=False)
+
+
+class SharedPosterior(nn.Module):
+    """q on one growing basis for P outputs; Λ and h are buffers, which natural gradients move."""
+
+    partially_shared = True
+    shift: Tensor
+    precision: Tensor
+
+    def __init__(self, kernel: Kernel, basis: Basis, *, n_outputs: int = 1):
+        super().__init__()
+        self.kernel = scaled_kernel(kernel, n_outputs).to(basis.locations)
+        self.basis = basis
+        m = len(basis)
+        self.register_buffer("shift", basis.locations.new_zeros(m, n_outputs))
+        self.register_buffer("precision", basis.locations.new_zeros(n_outputs, m, m))
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs P."""
+        return self.kernel.batch_shape[0]
+
+    @property
+    def n_mean(self) -> int:
+        """Number of functions M."""
+        return len(self.basis)
+
+    @property
+    def n_cov(self) -> int:
+        """Number of functions M."""
+        return len(self.basis)
+
+    @property
+    def mean_basis(self) -> Basis:
+        """The basis."""
+        return self.basis
+
+    @property
+    def cov_basis(self) -> Basis:
+        """The basis."""
+        return self.basis
+
+    def measure(self, *, double: bool = True) -> SharedMeasure:
+        """Return the Gaussian measure at the present parameters, in float64 whatever `double` says."""
+        functions = self.basis.at(self.kernel.base_kernel)
+        return SharedMeasure(self.kernel, functions, self.shift, self.precision)
+
+    def forward(self, x: Float[Tensor, "n d"], full_covariance: bool = False) -> MultivariateNormal:
+        """Return q(f(x)) for a GPyTorch likelihood: batch (P,), or none for one output."""
+        return marginal_distribution(self.measure(), x, full_covariance)
+
+    @torch.no_grad()
+    def add(self, mean_rows: Float[Tensor, "n d"], cov_rows: Float[Tensor, "k d"]) -> None:
+        """Append functions φ_x at the rows: q does not change.
+
+        The Cholesky factor of K keeps its leading corner, so the old functions keep their whitened
+        coordinates, and zeros in Λ and h say of the new ones what the prior says.
+        """
+        if not torch.equal(mean_rows, cov_rows):
+            raise ValueError("with one basis, mean and covariance get the same rows")
+        old = self.n_mean
+        self.basis.add(mean_rows)
+        shift, precision = self.shift, self.precision
+        self.shift = shift.new_zeros(self.n_mean, self.n_outputs)
+        self.precision = precision.new_zeros(self.n_outputs, self.n_mean, self.n_mean)
+        self.shift[:old] = shift
+        self.precision[:, :old, :old] = precision
+
+    @torch.no_grad()
+    def mix(
+        self, rate: float, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]
+    ) -> None:
+        """Take a natural-gradient step: (1 - rate) of the old parameters, rate of the targets."""
+        self.shift.lerp_(shift.to(self.shift), rate)
+        self.precision.lerp_(precision.to(self.precision), rate)
