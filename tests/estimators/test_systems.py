@@ -1,4 +1,4 @@
-"""The exact and the sparse GP as estimators: against scikit-learn's exact GP, and on odd data."""
+"""The other systems as estimators: against scikit-learn's exact GP, and on odd data."""
 
 import gpytorch
 import numpy as np
@@ -8,7 +8,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.estimator_checks import check_estimator
 
-from decoupledgp import DecoupledGPRegressor, ExactGPRegressor, ModelFileError, SparseGPRegressor
+from decoupledgp import (
+    DecoupledGPRegressor,
+    ExactGPRegressor,
+    ModelFileError,
+    SparseGPRegressor,
+    SVGPRegressor,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (80, 2))
@@ -16,7 +22,8 @@ NEW = RNG.uniform(-2, 2, (20, 2))
 Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.standard_normal(80)
 BOTH = np.column_stack([Y, 100 * np.cos(X[:, 1])])
 
-each = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor])
+each = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor, SVGPRegressor])
+batch = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor])
 
 
 @each
@@ -63,7 +70,7 @@ def test_a_small_basis_is_enough_for_a_smooth_function(basis):
     assert_allclose(model.elbo(X, Y), bounds[-1], rtol=1e-4)
 
 
-@each
+@batch
 def test_solvers_agree(kind):
     first, second = (kind(solver=solver, random_state=0).fit(X, Y) for solver in ("cg", "lbfgs"))
     assert_allclose(first.elbo(X, Y), second.elbo(X, Y), atol=1.0)
@@ -120,7 +127,7 @@ def test_callbacks_see_a_model_that_predicts_and_may_stop_it(kind):
     assert_allclose(seen[-1][1], model.predict(NEW).mean(), atol=0.1)
 
 
-@each
+@batch
 def test_ctrl_c_leaves_the_best_model_so_far(kind):
     def interrupt(model, record):
         if record["iteration"] == 2:
@@ -133,7 +140,7 @@ def test_ctrl_c_leaves_the_best_model_so_far(kind):
     assert model.elbo(X, Y) >= model.history_[0]["elbo"] - 1e-6
 
 
-@each
+@batch
 def test_too_many_rows_are_thinned_out_with_a_word(kind):
     with pytest.warns(UserWarning, match="learns from 30 random rows of 80"):
         model = kind(max_rows=30, random_state=0).fit(X, Y)
@@ -165,7 +172,7 @@ def test_odd_tables(kind, rows, targets):
     assert np.abs(mean - targets).max() <= max(np.ptp(targets), 1e-9)
 
 
-@each
+@batch
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -198,3 +205,68 @@ def test_the_papers_sizes():
     assert SparseGPRegressor(preset="paper")._size("max_rows") == 4096
     assert ExactGPRegressor(preset="paper")._size("max_rows") == 1024
     assert SparseGPRegressor(7, preset="paper")._size("n_basis") == 7
+    assert SVGPRegressor(preset="paper", max_iter=1).fit(X, Y)._run.settings.n_mean_basis == 1024
+
+
+def test_svgp_learns_online_as_from_a_table():
+    """Fed the minibatches of `fit`'s first pass, `partial_fit` ends at the same model."""
+    settings = {"batch_size": 20, "basis_increment": 10, "random_state": 0}
+    table = SVGPRegressor(30, max_iter=4, **settings).fit(X, Y)
+    order = []
+    SVGPRegressor(30, max_iter=4, callbacks=[lambda m, r: order.append(r["rows"])], **settings).fit(
+        X, Y
+    )
+    assert order == [20, 40, 60, 80]
+    stream = SVGPRegressor(30, **settings)
+    for start in range(0, 80, 20):
+        stream.partial_fit(X[start : start + 20], Y[start : start + 20])
+    assert stream.n_iter_ == table.n_iter_ == 4
+    assert stream.n_mean_basis_ == table.n_mean_basis_ == 30
+    assert np.isfinite(stream.predict(NEW)).all()
+
+
+def test_svgp_goes_on_learning_after_loading(tmp_path):
+    model = SVGPRegressor(20, max_iter=20, random_state=0).fit(X, Y)
+    model.save(tmp_path / "model.gp")
+    loaded = SVGPRegressor.load(tmp_path / "model.gp")
+    model.partial_fit(X, Y)
+    loaded.partial_fit(X, Y)
+    assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+
+
+def test_svgp_approaches_the_sparse_gp():
+    model = SVGPRegressor(15, basis="points", max_iter=300, random_state=0).fit(X, Y)
+    best = SparseGPRegressor(15, basis="points", random_state=0).fit(X, Y)
+    assert model.elbo(X, Y) <= best.elbo(X, Y) + 5
+    assert model.elbo(X, Y) > best.elbo(X, Y) - 25
+    truth = np.sin(2 * NEW[:, 0])
+    assert np.mean((model.predict(NEW) - truth) ** 2) < 0.03 * np.var(truth)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_svgp_survives_large_steps(rate):
+    model = SVGPRegressor(40, learning_rate=1.0, natural_rate=rate, max_iter=60, random_state=0)
+    mean, std = model.fit(X, Y).predict(NEW, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+def test_svgp_takes_other_likelihoods():
+    outliers = Y.copy()
+    outliers[::10] += 20
+    robust = SVGPRegressor(
+        30, likelihood=gpytorch.likelihoods.StudentTLikelihood(), max_iter=200, random_state=0
+    ).fit(X, outliers)
+    plain = SVGPRegressor(30, max_iter=200, random_state=0).fit(X, outliers)
+    truth = np.sin(2 * NEW[:, 0])
+    errors = [np.mean((model.predict(NEW) - truth) ** 2) for model in (robust, plain)]
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("natural_rate", 0.0), ("natural_rate", 1.5), ("n_basis", 0), ("basis", "other")],
+)
+def test_svgp_refuses_invalid_arguments_by_name(name, value):
+    with pytest.raises((ValueError, TypeError), match=name):
+        SVGPRegressor(**{name: value}).fit(X, Y)
