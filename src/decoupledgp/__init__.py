@@ -3,6 +3,7 @@
 from decoupledgp.estimators import (
     DecoupledGPRegressor,
     ExactGPRegressor,
+    IncrementalGPRegressor,
     SparseGPRegressor,
     SVGPRegressor,
 )
@@ -11,6 +12,7 @@ from decoupledgp.storage import ModelFileError
 __all__ = [
     "DecoupledGPRegressor",
     "ExactGPRegressor",
+    "IncrementalGPRegressor",
     "ModelFileError",
     "SVGPRegressor",
     "SparseGPRegressor",

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from decoupledgp import (
     DecoupledGPRegressor,
     ExactGPRegressor,
+    IncrementalGPRegressor,
     ModelFileError,
     SparseGPRegressor,
     SVGPRegressor,
@@ -22,7 +23,10 @@ NEW = RNG.uniform(-2, 2, (20, 2))
 Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.standard_normal(80)
 BOTH = np.column_stack([Y, 100 * np.cos(X[:, 1])])
 
-each = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor, SVGPRegressor])
+each = pytest.mark.parametrize(
+    "kind", [ExactGPRegressor, SparseGPRegressor, SVGPRegressor, IncrementalGPRegressor]
+)
+online = pytest.mark.parametrize("kind", [SVGPRegressor, IncrementalGPRegressor])
 batch = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor])
 
 
@@ -208,16 +212,17 @@ def test_the_papers_sizes():
     assert SVGPRegressor(preset="paper", max_iter=1).fit(X, Y)._run.settings.n_mean_basis == 1024
 
 
-def test_svgp_learns_online_as_from_a_table():
+@online
+def test_online_systems_learn_online_as_from_a_table(kind):
     """Fed the minibatches of `fit`'s first pass, `partial_fit` ends at the same model."""
     settings = {"batch_size": 20, "basis_increment": 10, "random_state": 0}
-    table = SVGPRegressor(30, max_iter=4, **settings).fit(X, Y)
+    table = kind(30, max_iter=4, **settings).fit(X, Y)
     order = []
-    SVGPRegressor(30, max_iter=4, callbacks=[lambda m, r: order.append(r["rows"])], **settings).fit(
+    kind(30, max_iter=4, callbacks=[lambda m, r: order.append(r["rows"])], **settings).fit(
         X, Y
     )
     assert order == [20, 40, 60, 80]
-    stream = SVGPRegressor(30, **settings)
+    stream = kind(30, **settings)
     for start in range(0, 80, 20):
         stream.partial_fit(X[start : start + 20], Y[start : start + 20])
     assert stream.n_iter_ == table.n_iter_ == 4
@@ -225,17 +230,19 @@ def test_svgp_learns_online_as_from_a_table():
     assert np.isfinite(stream.predict(NEW)).all()
 
 
-def test_svgp_goes_on_learning_after_loading(tmp_path):
-    model = SVGPRegressor(20, max_iter=20, random_state=0).fit(X, Y)
+@online
+def test_online_systems_go_on_learning_after_loading(kind, tmp_path):
+    model = kind(20, max_iter=20, random_state=0).fit(X, Y)
     model.save(tmp_path / "model.gp")
-    loaded = SVGPRegressor.load(tmp_path / "model.gp")
+    loaded = kind.load(tmp_path / "model.gp")
     model.partial_fit(X, Y)
     loaded.partial_fit(X, Y)
     assert_array_equal(loaded.predict(NEW), model.predict(NEW))
 
 
-def test_svgp_approaches_the_sparse_gp():
-    model = SVGPRegressor(15, basis="points", max_iter=300, random_state=0).fit(X, Y)
+@online
+def test_online_systems_approach_the_sparse_gp(kind):
+    model = kind(15, basis="points", max_iter=300, random_state=0).fit(X, Y)
     best = SparseGPRegressor(15, basis="points", random_state=0).fit(X, Y)
     assert model.elbo(X, Y) <= best.elbo(X, Y) + 5
     assert model.elbo(X, Y) > best.elbo(X, Y) - 25
@@ -243,30 +250,33 @@ def test_svgp_approaches_the_sparse_gp():
     assert np.mean((model.predict(NEW) - truth) ** 2) < 0.03 * np.var(truth)
 
 
+@online
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_svgp_survives_large_steps(rate):
-    model = SVGPRegressor(40, learning_rate=1.0, natural_rate=rate, max_iter=60, random_state=0)
+def test_online_systems_survive_large_steps(kind, rate):
+    model = kind(40, learning_rate=1.0, natural_rate=rate, max_iter=60, random_state=0)
     mean, std = model.fit(X, Y).predict(NEW, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
 
 
-def test_svgp_takes_other_likelihoods():
+@online
+def test_online_systems_take_other_likelihoods(kind):
     outliers = Y.copy()
     outliers[::10] += 20
-    robust = SVGPRegressor(
+    robust = kind(
         30, likelihood=gpytorch.likelihoods.StudentTLikelihood(), max_iter=200, random_state=0
     ).fit(X, outliers)
-    plain = SVGPRegressor(30, max_iter=200, random_state=0).fit(X, outliers)
+    plain = kind(30, max_iter=200, random_state=0).fit(X, outliers)
     truth = np.sin(2 * NEW[:, 0])
     errors = [np.mean((model.predict(NEW) - truth) ** 2) for model in (robust, plain)]
     assert errors[0] < errors[1]
 
 
+@online
 @pytest.mark.parametrize(
     ("name", "value"),
     [("natural_rate", 0.0), ("natural_rate", 1.5), ("n_basis", 0), ("basis", "other")],
 )
-def test_svgp_refuses_invalid_arguments_by_name(name, value):
+def test_online_systems_refuse_invalid_arguments_by_name(kind, name, value):
     with pytest.raises((ValueError, TypeError), match=name):
-        SVGPRegressor(**{name: value}).fit(X, Y)
+        kind(**{name: value}).fit(X, Y)

@@ -3,12 +3,13 @@
 from decoupledgp.estimators.base import GPRegressor
 from decoupledgp.estimators.batch import ExactGPRegressor, SparseGPRegressor
 from decoupledgp.estimators.decoupled import DecoupledGPRegressor
-from decoupledgp.estimators.svgp import SVGPRegressor
+from decoupledgp.estimators.shared import IncrementalGPRegressor, SVGPRegressor
 
 __all__ = [
     "DecoupledGPRegressor",
     "ExactGPRegressor",
     "GPRegressor",
+    "IncrementalGPRegressor",
     "SVGPRegressor",
     "SparseGPRegressor",
 ]

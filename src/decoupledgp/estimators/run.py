@@ -15,7 +15,7 @@ from decoupledgp.data import Standardizer
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
-from decoupledgp.learners import GradientLearner, NaturalLearner, StepResult
+from decoupledgp.learners import GradientLearner, MirrorLearner, NaturalLearner, StepResult
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
 
@@ -153,10 +153,15 @@ class Run(State):
         return X, Y, index
 
 
-class SharedRun(Run):
-    """A run with one basis for mean and covariance, by natural gradients, in float64."""
+LEARNERS = {"natural": NaturalLearner, "mirror": MirrorLearner}
+"""The learners of one shared basis."""
 
-    def __init__(self, settings: Settings, **others: Any):
+
+class SharedRun(Run):
+    """A run with one basis for mean and covariance, by natural parameters, in float64."""
+
+    def __init__(self, settings: Settings, *, learner: str, **others: Any):
+        self.learner = learner
         super().__init__(
             settings,
             preconditioner="none",
@@ -167,7 +172,7 @@ class SharedRun(Run):
 
     def _learner(self, mean_basis: Basis, cov_basis: Basis) -> NaturalLearner:
         posterior = SharedPosterior(self.own_kernel(), mean_basis, n_outputs=self.n_outputs)
-        return NaturalLearner(
+        return LEARNERS[self.learner](
             posterior,
             self.likelihood,
             learning_rate=self.settings.learning_rate,

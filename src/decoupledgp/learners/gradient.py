@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -100,8 +101,20 @@ class GradientLearner:
 
     def ascend(self, bound: Tensor, iteration: int) -> None:
         """Take Adam's step on the bound."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(-bound, parameters, allow_unused=True)
+        self.climb(parameters, gradients, iteration)
+
+    def climb(
+        self,
+        parameters: Sequence[nn.Parameter],
+        gradients: Sequence[Tensor | None],
+        iteration: int,
+    ) -> None:
+        """Take Adam's step in these parameters, against these gradients; all others stay."""
         self.optimizer.zero_grad()
-        (-bound).backward()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
         self.optimizer.param_groups[0]["lr"] = paper_schedule(iteration, self.learning_rate)
         self.optimizer.step()
 

@@ -35,11 +35,11 @@ class SharedMeasure(DecoupledMeasure):
         precision: Float[Tensor, "p m m"],
     ):
         functions = functions.double()
-        self.precision = precision.double()
+        self.shift, self.precision = shift.double(), precision.double()
         self.cholesky_K = safe_cholesky(functions.gram())
         eye = torch.eye(len(functions)).to(self.precision)
         solved = torch.cholesky_solve(
-            shift.double().T[..., None], torch.linalg.cholesky(eye + self.precision)
+            self.shift.T[..., None], torch.linalg.cholesky(eye + self.precision)
         )
         a = torch.linalg.solve_triangular(self.cholesky_K.T, solved[..., 0].T, upper=True)
         self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a

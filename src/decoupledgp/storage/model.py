@@ -138,7 +138,7 @@ def _run_content(run: State) -> dict[str, Any]:
     assert isinstance(run, Run)
     return {
         **content,
-        "family": "shared" if isinstance(run, SharedRun) else "decoupled",
+        "learner": run.learner if isinstance(run, SharedRun) else None,
         "settings": asdict(run.settings),
         "preconditioner": run.preconditioner,
         "frozen": frozen(run.online.learner.model),
@@ -244,8 +244,8 @@ def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
     known["device"] = torch.device(content["device"])
     known["rng"] = _generator(content["rng"])
     settings = _settings(content["settings"])
-    if content["family"] == "shared":
-        run: Run = SharedRun(settings, **known)
+    if content["learner"] is not None:
+        run: Run = SharedRun(settings, learner=content["learner"], **known)
     else:
         run = Run(
             settings,
@@ -302,7 +302,7 @@ def _check_sizes(
         "mean_basis.locations": (n_mean - n_cov * content["partially_shared"], n_features),
         "cov_basis.locations": (n_cov, n_features),
     }
-    shapes = shared if content.get("family") == "shared" else decoupled
+    shapes = decoupled if content.get("learner") is None else shared
     for name, shape in shapes.items():
         _require(tuple(posterior[name].shape) == shape, f"size of {name}")
 
