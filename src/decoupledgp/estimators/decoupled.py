@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
 from decoupledgp.estimators.online import OnlineGPRegressor
-from decoupledgp.estimators.run import Run
+from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
 
 __all__ = ["DecoupledGPRegressor"]
@@ -34,8 +34,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
     ----------
     n_mean_basis, n_cov_basis : int, default=None
         Sizes M_α and M_β of the two bases: 4096 and 128 by default. Never more than rows seen.
-    family : {"decoupled"}, default="decoupled"
-        The posterior family.
+    family : {"decoupled", "hybrid", "orthogonal"}, default="decoupled"
+        The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
+        which natural gradients learn, with the other mean functions added as they are (hybrid) or
+        without what the covariance basis can express (orthogonal).
     kernel : gpytorch kernel, default=None
         The prior covariance of standardised targets over standardised inputs; None is SE-ARD.
         Length-scales that were not set are initialised by the median trick.
@@ -101,7 +103,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_mean_basis": _POSITIVE,
         "n_cov_basis": _COUNT,
-        "family": [StrOptions({"decoupled"})],
+        "family": [StrOptions({"decoupled", "hybrid", "orthogonal"})],
         "kernel": [Kernel, None],
         "basis": [StrOptions(set(BASES)), None],
         "likelihood": [Likelihood, None],
@@ -164,14 +166,20 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.preset = preset
 
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
-        return Run(
+        if self.partially_shared and self.family != "decoupled":
+            raise ValueError(
+                f'partially_shared is for family="decoupled"; the {self.family} family shares its '
+                "covariance basis anyway"
+            )
+        return RUNS[self.family](
             resolve(self.get_params(deep=False)),
+            family=self.family,
             n_features=self.n_features_in_,
             n_outputs=n_outputs,
             kernel=self.kernel,
             likelihood=self.likelihood,
             preconditioner=self.preconditioner,
-            partially_shared=self.partially_shared,
+            partially_shared=self.partially_shared or self.family != "decoupled",
             dtype=getattr(torch, self.dtype),
             device=torch.device(self.device or "cpu"),
             rng=rng,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,9 @@ from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner, MirrorLearner, NaturalLearner, StepResult
 from decoupledgp.online import OnlineLearner
-from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
+from decoupledgp.posteriors import DecoupledPosterior, ResidualPosterior, SharedPosterior
 
-__all__ = ["Run", "SharedRun"]
+__all__ = ["RUNS", "Run"]
 
 WARM_UP_ROWS = 32
 """A stream that begins with fewer rows than this is begun again with each call until they are here:
@@ -33,6 +33,7 @@ class Run(State):
         self,
         settings: Settings,
         *,
+        family: str,
         n_features: int,
         n_outputs: int,
         kernel: Kernel | None,
@@ -51,7 +52,7 @@ class Run(State):
             dtype=dtype,
             device=device,
         )
-        self.settings, self.rng = settings, rng
+        self.settings, self.family, self.rng = settings, family, rng
         self.preconditioner, self.partially_shared = preconditioner, partially_shared
         self._first_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
         self._seen: np.ndarray | None = None
@@ -153,28 +154,50 @@ class Run(State):
         return X, Y, index
 
 
-LEARNERS = {"natural": NaturalLearner, "mirror": MirrorLearner}
-"""The learners of one shared basis."""
-
-
 class SharedRun(Run):
     """A run with one basis for mean and covariance, by natural parameters, in float64."""
 
-    def __init__(self, settings: Settings, *, learner: str, **others: Any):
-        self.learner = learner
-        super().__init__(
-            settings,
-            preconditioner="none",
-            partially_shared=True,
-            dtype=torch.float64,
-            **others,
-        )
+    learners: ClassVar[dict[str, type[NaturalLearner]]] = {
+        "natural": NaturalLearner,
+        "mirror": MirrorLearner,
+    }
 
     def _learner(self, mean_basis: Basis, cov_basis: Basis) -> NaturalLearner:
         posterior = SharedPosterior(self.own_kernel(), mean_basis, n_outputs=self.n_outputs)
-        return LEARNERS[self.learner](
+        return self.learners[self.family](
             posterior,
             self.likelihood,
             learning_rate=self.settings.learning_rate,
             natural_rate=self.settings.natural_rate,
         )
+
+
+class ResidualRun(Run):
+    """A run with a shared basis by natural parameters and a residual basis for the mean."""
+
+    def _learner(self, mean_basis: Basis, cov_basis: Basis) -> NaturalLearner:
+        posterior = ResidualPosterior(
+            self.own_kernel(),
+            mean_basis,
+            cov_basis,
+            orthogonal=self.family == "orthogonal",
+            n_outputs=self.n_outputs,
+            preconditioner=self.preconditioner,
+        )
+        return NaturalLearner(
+            posterior,
+            self.likelihood,
+            learning_rate=self.settings.learning_rate,
+            natural_rate=self.settings.natural_rate,
+            kl_batch_size=self.settings.kl_batch_size,
+        )
+
+
+RUNS: dict[str, type[Run]] = {
+    "decoupled": Run,
+    "hybrid": ResidualRun,
+    "orthogonal": ResidualRun,
+    "natural": SharedRun,
+    "mirror": SharedRun,
+}
+"""The run of each posterior family and way to learn it."""

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
 from decoupledgp.estimators.online import OnlineGPRegressor
-from decoupledgp.estimators.run import SharedRun
+from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
 
 __all__ = ["IncrementalGPRegressor", "SVGPRegressor"]
@@ -26,7 +26,7 @@ _RATE = [Interval(Real, 0, 1, closed="right"), None]
 class _SharedGPRegressor(OnlineGPRegressor):
     """Arguments and run of the systems with one basis; how it moves is the learner's affair."""
 
-    _learner: ClassVar[str]
+    _family: ClassVar[str]
     _sizes: ClassVar[dict[str | None, int]]
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -79,16 +79,19 @@ class _SharedGPRegressor(OnlineGPRegressor):
         self.callbacks = callbacks
         self.preset = preset
 
-    def _new_run(self, n_outputs: int, rng: np.random.Generator) -> SharedRun:
+    def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
         size = self.n_basis or self._sizes[self.preset]
         params = self.get_params(deep=False)
-        return SharedRun(
+        return RUNS[self._family](
             resolve({**params, "n_mean_basis": size, "n_cov_basis": size}),
-            learner=self._learner,
+            family=self._family,
             n_features=self.n_features_in_,
             n_outputs=n_outputs,
             kernel=self.kernel,
             likelihood=self.likelihood,
+            preconditioner="none",
+            partially_shared=True,
+            dtype=torch.float64,
             device=torch.device(self.device or "cpu"),
             rng=rng,
         )
@@ -151,7 +154,7 @@ class SVGPRegressor(_SharedGPRegressor):
     True
     """
 
-    _learner = "natural"
+    _family = "natural"
     _sizes: ClassVar[dict[str | None, int]] = {None: 256, "paper": 1024}
 
 
@@ -213,5 +216,5 @@ class IncrementalGPRegressor(_SharedGPRegressor):
     True
     """
 
-    _learner = "mirror"
+    _family = "mirror"
     _sizes: ClassVar[dict[str | None, int]] = {None: 256, "paper": 256}

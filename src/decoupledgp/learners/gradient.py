@@ -136,7 +136,7 @@ class GradientLearner:
                 self.optimizer.state[param] = {key: moments[f"{name}.{key}"] for key in keys}
 
     def _columns(self, q: DecoupledMeasure, rng: np.random.Generator) -> Tensor | None:
-        m = len(q.alpha) + (len(self.prior.alpha) if self.prior else 0)
+        m = len(q.mean_functions) + (len(self.prior.alpha) if self.prior else 0)
         if m <= self.kl_batch_size:
             return None
         columns = rng.choice(m, self.kl_batch_size, replace=False, shuffle=False)

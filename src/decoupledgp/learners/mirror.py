@@ -21,7 +21,7 @@ from decoupledgp.learners.gradient import StepResult, finite_bound, nmse
 from decoupledgp.learners.natural import NaturalLearner
 from decoupledgp.likelihoods import expected_log_prob
 from decoupledgp.ops import safe_cholesky
-from decoupledgp.posteriors import SharedMeasure, kl_divergence
+from decoupledgp.posteriors import SharedMeasure
 
 __all__ = ["MirrorLearner", "Target"]
 
@@ -46,7 +46,7 @@ class MirrorLearner(NaturalLearner):
         mean, variance = q.mean(x), q.variance(x)
         likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         scale = n_total / len(x)
-        bound = finite_bound(scale * likely - kl_divergence(q), self.likelihood)
+        bound = finite_bound(scale * likely - q.kl(), self.likelihood)
         slopes = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
         rest = [p for p in self.model.parameters() if p.requires_grad and not self._in_basis(p)]
         gradients = torch.autograd.grad(-bound, rest, allow_unused=True) if rest else ()

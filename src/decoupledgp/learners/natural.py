@@ -1,4 +1,7 @@
-"""Stochastic natural gradient for a shared basis (SVI, Hensman et al. 2013), Adam for the rest."""
+"""Stochastic natural gradient for a shared basis (SVI, Hensman et al. 2013), Adam for the rest.
+
+With residual functions in the mean (hybrid, orthogonal) these are part of the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from decoupledgp.learners.gradient import GradientLearner, StepResult, finite_bound, nmse
 from decoupledgp.likelihoods import expected_log_prob
-from decoupledgp.posteriors import SharedMeasure, SharedPosterior, kl_divergence
+from decoupledgp.posteriors import ResidualMeasure, SharedMeasure, SharedPosterior
 
 __all__ = ["NaturalLearner", "natural_targets"]
 
@@ -18,7 +21,8 @@ __all__ = ["NaturalLearner", "natural_targets"]
 class NaturalLearner(GradientLearner):
     """Moves Λ and h by natural gradients; basis, kernel and likelihood by Adam.
 
-    The cost of a step is O(P M² (n + M) + D M (n + M)).
+    The cost of a step is O(P M² (n + M) + D M (n + M)), and for M_r residual functions
+    O(D M_r (n + M + |S|)) more.
     """
 
     posterior: SharedPosterior
@@ -30,8 +34,11 @@ class NaturalLearner(GradientLearner):
         *,
         learning_rate: float,
         natural_rate: float,
+        kl_batch_size: int = 1024,
     ):
-        super().__init__(posterior, likelihood, learning_rate=learning_rate, kl_batch_size=1)
+        super().__init__(
+            posterior, likelihood, learning_rate=learning_rate, kl_batch_size=kl_batch_size
+        )
         self.natural_rate = natural_rate
 
     def step(
@@ -48,9 +55,10 @@ class NaturalLearner(GradientLearner):
         mean, variance = q.mean(x), q.variance(x)
         likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         scale = n_total / len(x)
-        bound = finite_bound(scale * likely - kl_divergence(q), self.likelihood)
+        columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
+        bound = finite_bound(scale * likely - q.kl(columns), self.likelihood)
         slopes = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        targets = natural_targets(q, x, mean.detach(), *slopes, scale)
+        targets = natural_targets(q, x, *slopes, scale)
         self.ascend(bound, iteration)
         self.posterior.mix(self.natural_rate, *targets)
         return StepResult(bound.item(), nmse(mean.detach(), y))
@@ -60,7 +68,6 @@ class NaturalLearner(GradientLearner):
 def natural_targets(
     q: SharedMeasure,
     x: Float[Tensor, "n d"],
-    mean: Float[Tensor, "n p"],
     mean_slope: Float[Tensor, "n p"],
     variance_slope: Float[Tensor, "n p"],
     scale: float,
@@ -74,6 +81,7 @@ def natural_targets(
     U = q.whitened(x)
     rho = q.rho.double()
     weight = (-2 * variance_slope).clamp_min(0)
-    shift = scale * rho * (U @ (mean_slope + weight * mean))
+    own = rho * (U.T @ q.white)  # the shared basis' part of the mean
+    shift = scale * rho * (U @ (mean_slope + weight * own)) + q.coupling
     roots = U * weight.sqrt().T[:, None]  # (p, m, n)
     return shift, scale * rho.square()[:, None, None] * (roots @ roots.mT)

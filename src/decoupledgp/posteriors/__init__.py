@@ -2,11 +2,14 @@
 
 from decoupledgp.posteriors.decoupled import DecoupledPosterior
 from decoupledgp.posteriors.measure import DecoupledMeasure, kl_divergence
+from decoupledgp.posteriors.residual import ResidualMeasure, ResidualPosterior
 from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
 
 __all__ = [
     "DecoupledMeasure",
     "DecoupledPosterior",
+    "ResidualMeasure",
+    "ResidualPosterior",
     "SharedMeasure",
     "SharedPosterior",
     "kl_divergence",

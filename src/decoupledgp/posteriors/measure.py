@@ -94,6 +94,21 @@ class DecoupledMeasure:
         """log|H| = log|I + K_βB|."""
         return 2 * self.cholesky_H.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
+    @property
+    def mean_functions(self) -> Functions:
+        """The functions of the mean whose Gram matrix is sampled."""
+        return self.alpha
+
+    def kl(self, columns: Int[Tensor, " s"] | None = None) -> Float[Tensor, ""]:
+        """Return KL[q ‖ standard Gaussian measure], summed over outputs (equation 8)."""
+        quadratic = self.alpha.quadratic(self.a, columns)
+        return 0.5 * (quadratic - self.explained_trace + self.log_det_H.sum())
+
+    @property
+    def explained_trace(self) -> Float[Tensor, ""]:
+        """tr K_β (B⁻¹ + K_β)⁻¹, summed over outputs."""
+        return (self.V * (self.K_beta @ self.V)).sum()
+
     def output(self, index: int) -> DecoupledMeasure:
         """Return the measure of one output alone."""
         part = DecoupledMeasure(
@@ -134,9 +149,8 @@ def kl_divergence(
     same kernel and kind of basis: (μ - μ̄) is one element of their common span.
     Constants that do not depend on q are kept, so that KL[q ‖ q] = 0.
     """
-    explained = (q.V * (q.K_beta @ q.V)).sum()  # tr K_β (B⁻¹ + K_β)⁻¹
     if prior is None:
-        return 0.5 * (q.alpha.quadratic(q.a, columns) - explained + q.log_det_H.sum())
+        return q.kl(columns)
 
     difference = q.alpha.join(prior.alpha)
     coefficients = torch.cat([q.a, -prior.a])
@@ -146,7 +160,7 @@ def kl_divergence(
         difference.quadratic(coefficients, columns)
         + (prior.L.mT @ projected.T.unsqueeze(-1)).square().sum()
         + (prior.L * (prior.K_beta @ prior.L)).sum()  # tr K_β̄ B̄
-        - explained
+        - q.explained_trace
         - cross.square().sum()
         + q.log_det_H.sum()
         - prior.log_det_H.sum()

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from decoupledgp.bases import Basis, Functions
@@ -41,7 +41,8 @@ class SharedMeasure(DecoupledMeasure):
         solved = torch.cholesky_solve(
             self.shift.T[..., None], torch.linalg.cholesky(eye + self.precision)
         )
-        a = torch.linalg.solve_triangular(self.cholesky_K.T, solved[..., 0].T, upper=True)
+        self.white = solved[..., 0].T
+        a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
         self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a
 
     @cached_property
@@ -64,10 +65,24 @@ class SharedMeasure(DecoupledMeasure):
         return torch.linalg.cholesky(self.root.mT @ self.root + torch.eye(len(self.beta)).to(self.a))
 
     @cached_property
+    def white_V(self) -> Float[Tensor, "p k k"]:
+        """Factor of I - (I + Λ)⁻¹ = Λ(I + Λ)⁻¹."""
+        return torch.linalg.solve_triangular(self.cholesky_H, self.root.mT, upper=False).mT
+
+    @cached_property
     def V(self) -> Float[Tensor, "p k k"]:
         """Factor of K⁻¹ - K⁻¹SK⁻¹ = C⁻ᵀ(I - (I + Λ)⁻¹)C⁻¹."""
-        white = torch.linalg.solve_triangular(self.cholesky_H, self.root.mT, upper=False).mT
-        return torch.linalg.solve_triangular(self.cholesky_K.T, white, upper=True)
+        return torch.linalg.solve_triangular(self.cholesky_K.T, self.white_V, upper=True)
+
+    @cached_property
+    def coupling(self) -> Float[Tensor, "m p"]:
+        """What a family with more in its mean adds to the target of h."""
+        return torch.zeros_like(self.shift)
+
+    def kl(self, columns: Int[Tensor, " s"] | None = None) -> Float[Tensor, ""]:
+        """Return KL[q ‖ prior]; nothing is sampled, the basis being small."""
+        explained = self.white_V.square().sum()
+        return 0.5 * (self.white.square().sum() - explained + self.log_det_H.sum())
 
     def whitened(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "m n"]:
         """Return C⁻¹K_Zx: the rows in the coordinates of Λ and h."""
@@ -87,8 +102,9 @@ class SharedPosterior(nn.Module):
         self.kernel = scaled_kernel(kernel, n_outputs).to(basis.locations)
         self.basis = basis
         m = len(basis)
-        self.register_buffer("shift", basis.locations.new_zeros(m, n_outputs))
-        self.register_buffer("precision", basis.locations.new_zeros(n_outputs, m, m))
+        like = basis.locations.detach().double()
+        self.register_buffer("shift", like.new_zeros(m, n_outputs))
+        self.register_buffer("precision", like.new_zeros(n_outputs, m, m))
 
     @property
     def n_outputs(self) -> int:
@@ -133,11 +149,11 @@ class SharedPosterior(nn.Module):
         """
         if not torch.equal(mean_rows, cov_rows):
             raise ValueError("with one basis, mean and covariance get the same rows")
-        old = self.n_mean
-        self.basis.add(mean_rows)
+        old = self.n_cov
+        self.basis.add(cov_rows)
         shift, precision = self.shift, self.precision
-        self.shift = shift.new_zeros(self.n_mean, self.n_outputs)
-        self.precision = precision.new_zeros(self.n_outputs, self.n_mean, self.n_mean)
+        self.shift = shift.new_zeros(self.n_cov, self.n_outputs)
+        self.precision = precision.new_zeros(self.n_outputs, self.n_cov, self.n_cov)
         self.shift[:old] = shift
         self.precision[:, :old, :old] = precision
 

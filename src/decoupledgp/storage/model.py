@@ -31,7 +31,7 @@ from torch import Tensor
 import decoupledgp
 from decoupledgp.data import Standardizer
 from decoupledgp.estimators.batch_state import BatchState
-from decoupledgp.estimators.run import Run, SharedRun
+from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner
@@ -138,7 +138,7 @@ def _run_content(run: State) -> dict[str, Any]:
     assert isinstance(run, Run)
     return {
         **content,
-        "learner": run.learner if isinstance(run, SharedRun) else None,
+        "family": run.family,
         "settings": asdict(run.settings),
         "preconditioner": run.preconditioner,
         "frozen": frozen(run.online.learner.model),
@@ -241,19 +241,16 @@ def _restore_run(content: dict[str, Any], groups: Groups, **start: Any) -> State
 
 
 def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
-    known["device"] = torch.device(content["device"])
-    known["rng"] = _generator(content["rng"])
-    settings = _settings(content["settings"])
-    if content["learner"] is not None:
-        run: Run = SharedRun(settings, learner=content["learner"], **known)
-    else:
-        run = Run(
-            settings,
-            preconditioner=content["preconditioner"],
-            partially_shared=content["partially_shared"],
-            dtype=DTYPES[content["dtype"]],
-            **known,
-        )
+    run = RUNS[content["family"]](
+        _settings(content["settings"]),
+        family=content["family"],
+        preconditioner=content["preconditioner"],
+        partially_shared=content["partially_shared"],
+        dtype=DTYPES[content["dtype"]],
+        device=torch.device(content["device"]),
+        rng=_generator(content["rng"]),
+        **known,
+    )
     learner = run.online.learner
     _fill(run, content, groups)
     learner.grow()
@@ -291,18 +288,20 @@ def _check_sizes(
 ) -> None:
     """Compare the sizes in the JSON with the tensors that are there, before anything is built."""
     n_mean, n_cov = content["n_mean_basis"], content["n_cov_basis"]
-    shared = {
-        "shift": (n_mean, n_outputs),
-        "precision": (n_outputs, n_mean, n_mean),
-        "basis.locations": (n_cov, n_features),
-    }
-    decoupled = {
+    locations = {"mean_basis": n_mean - n_cov * content["partially_shared"], "cov_basis": n_cov}
+    shapes: dict[str, tuple[int, ...]] = {
         "mean_coefficients": (n_mean, n_outputs),
         "cov_factor": (n_outputs, n_cov, n_cov),
-        "mean_basis.locations": (n_mean - n_cov * content["partially_shared"], n_features),
-        "cov_basis.locations": (n_cov, n_features),
     }
-    shapes = decoupled if content.get("learner") is None else shared
+    family = content.get("family", "decoupled")
+    if family != "decoupled":
+        locations = {"basis": n_cov}
+        shapes = {"shift": (n_cov, n_outputs), "precision": (n_outputs, n_cov, n_cov)}
+    if family in ("hybrid", "orthogonal"):
+        locations["residual_basis"] = n_mean - n_cov
+        shapes["residual_coefficients"] = (n_mean - n_cov, n_outputs)
+    for name, count in locations.items():
+        shapes[f"{name}.locations"] = (count, n_features)
     for name, shape in shapes.items():
         _require(tuple(posterior[name].shape) == shape, f"size of {name}")
 
