@@ -20,6 +20,7 @@ from decoupledgp.ops import safe_cholesky
 
 __all__ = ["Coefficients", "Collapsed", "Evidence"]
 
+
 class Coefficients(NamedTuple):
     """The optimal measure: μ = Ψa and Σ = (I + Ψ L Lᵀ Ψᵀ)⁻¹, per output."""
 

@@ -218,9 +218,7 @@ def test_online_systems_learn_online_as_from_a_table(kind):
     settings = {"batch_size": 20, "basis_increment": 10, "random_state": 0}
     table = kind(30, max_iter=4, **settings).fit(X, Y)
     order = []
-    kind(30, max_iter=4, callbacks=[lambda m, r: order.append(r["rows"])], **settings).fit(
-        X, Y
-    )
+    kind(30, max_iter=4, callbacks=[lambda m, r: order.append(r["rows"])], **settings).fit(X, Y)
     assert order == [20, 40, 60, 80]
     stream = kind(30, **settings)
     for start in range(0, 80, 20):

@@ -71,6 +71,6 @@ def test_its_mean_is_through_the_posterior_covariance_and_its_kl_is_not_the_true
 
 
 def test_where_the_inner_strategy_is_certain_both_agree():
-    kl, true, mean, through_posterior, given_beta = run(1e-3)
+    kl, true, mean, _through_posterior, given_beta = run(1e-3)
     assert_allclose(mean, given_beta, atol=1e-3)
     assert_allclose(kl, true, atol=1e-2)

@@ -27,7 +27,11 @@ def make(orthogonal, basis=PointBasis, seed=0, dtype=torch.float64):
         return torch.tensor(rng.uniform(-2, 2, shape), dtype=dtype)
 
     posterior = ResidualPosterior(
-        se_ard(D).to(dtype), basis(draw(R, D)), basis(draw(M, D)), orthogonal=orthogonal, n_outputs=P
+        se_ard(D).to(dtype),
+        basis(draw(R, D)),
+        basis(draw(M, D)),
+        orthogonal=orthogonal,
+        n_outputs=P,
     )
     posterior.kernel.outputscale = draw(P).abs() + 0.5
     root = torch.tensor(rng.standard_normal((P, M, M)))

@@ -224,7 +224,7 @@ def test_the_bound_never_exceeds_the_evidence():
 
 
 def test_the_module_gives_gpytorch_distributions():
-    posterior, likelihood, x, _ = make()
+    posterior, _likelihood, x, _ = make()
     q = posterior.measure()
     diagonal, full = posterior(x), posterior(x, full_covariance=True)
     assert_allclose(diagonal.mean.detach(), q.mean(x).T.detach())

@@ -60,7 +60,7 @@ class BatchState(State):
             preconditioner="none",
             partially_shared=True,
         )
-        self.likelihood = self.own_likelihood()  # type: ignore[assignment]
+        self.likelihood = self.own_likelihood()
         self.posterior.cov_basis.at(self.posterior.kernel.base_kernel)  # raises if they do not fit
 
     def learn(

@@ -59,5 +59,5 @@ def resolve(params: Mapping[str, Any]) -> Settings:
 
 def default_basis(kernel: Kernel | None) -> str:
     """Return the basis for a kernel: multiscale for SE-ARD, inducing points for any other."""
-    base = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
     return "multiscale" if base is None or is_se_ard(base) else "points"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,8 +35,7 @@ def maximise(
     from scipy.optimize import minimize
 
     start = _vector(parameters)
-    best = [np.inf, start]
-    worst = [1.0]
+    best, worst = _Best(np.inf, start), [1.0]
 
     def negative(vector: np.ndarray) -> tuple[float, np.ndarray]:
         _assign(vector, parameters)
@@ -48,8 +48,8 @@ def maximise(
         if not (np.isfinite(loss) and np.isfinite(gradient).all()):
             return worst[0], np.zeros_like(vector)
         worst[0] = max(worst[0], 10 * abs(loss))
-        if loss < best[0]:
-            best[:] = loss, vector.copy()
+        if loss < best.loss:
+            best.loss, best.vector = loss, vector.copy()
         return loss, gradient
 
     def stepped(vector: np.ndarray) -> None:
@@ -71,7 +71,15 @@ def maximise(
     except _Stop:
         pass
     finally:
-        _assign(best[1], parameters)
+        _assign(best.vector, parameters)
+
+
+@dataclass
+class _Best:
+    """The best point so far."""
+
+    loss: float
+    vector: np.ndarray
 
 
 class _Stop(Exception):

@@ -47,13 +47,14 @@ class MirrorLearner(NaturalLearner):
         likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         scale = n_total / len(x)
         bound = finite_bound(scale * likely - q.kl(), self.likelihood)
-        slopes = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
+        by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
         rest = [p for p in self.model.parameters() if p.requires_grad and not self._in_basis(p)]
         gradients = torch.autograd.grad(-bound, rest, allow_unused=True) if rest else ()
         everything = torch.arange(len(self.posterior.basis), device=self.posterior.shift.device)
         old = self._functions(self.posterior.basis.take(everything))
-        rows = (x, mean.detach(), *slopes)
-        target = Target.of_step(q, old, *rows, scale, self.natural_rate)
+        target = Target.of_step(
+            q, old, x, mean.detach(), by_mean, by_variance, scale, self.natural_rate
+        )
         moving = [p for p in self.posterior.basis.parameters() if p.requires_grad]
         if moving:
             closeness = target.closeness(self._functions(self.posterior.basis))

@@ -57,8 +57,8 @@ class NaturalLearner(GradientLearner):
         scale = n_total / len(x)
         columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
         bound = finite_bound(scale * likely - q.kl(columns), self.likelihood)
-        slopes = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        targets = natural_targets(q, x, *slopes, scale)
+        by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
+        targets = natural_targets(q, x, by_mean, by_variance, scale)
         self.ascend(bound, iteration)
         self.posterior.mix(self.natural_rate, *targets)
         return StepResult(bound.item(), nmse(mean.detach(), y))

@@ -62,7 +62,9 @@ class SharedMeasure(DecoupledMeasure):
     @cached_property
     def cholesky_H(self) -> Float[Tensor, "p k k"]:
         """Cholesky factor of H = I + RᵀR."""
-        return torch.linalg.cholesky(self.root.mT @ self.root + torch.eye(len(self.beta)).to(self.a))
+        return torch.linalg.cholesky(
+            self.root.mT @ self.root + torch.eye(len(self.beta)).to(self.a)
+        )
 
     @cached_property
     def white_V(self) -> Float[Tensor, "p k k"]:
