@@ -32,7 +32,7 @@ batch = pytest.mark.parametrize("kind", [ExactGPRegressor, SparseGPRegressor])
 
 @each
 def test_check_estimator(kind):
-    results = check_estimator(kind(), on_skip=None)
+    results = check_estimator(kind(max_iter=10), on_skip=None)
     assert {r["status"] for r in results} <= {"passed", "skipped"}
     assert not any(r["expected_to_fail"] for r in results)
 
@@ -147,10 +147,10 @@ def test_ctrl_c_leaves_the_best_model_so_far(kind):
 @batch
 def test_too_many_rows_are_thinned_out_with_a_word(kind):
     with pytest.warns(UserWarning, match="learns from 30 random rows of 80"):
-        model = kind(max_rows=30, random_state=0).fit(X, Y)
+        model = kind(max_rows=30, max_iter=5, random_state=0).fit(X, Y)
     assert model.n_rows_ == 30
     with pytest.warns(UserWarning, match="random rows"):
-        again = kind(max_rows=30, random_state=0).fit(X, Y)
+        again = kind(max_rows=30, max_iter=5, random_state=0).fit(X, Y)
     assert_array_equal(model.predict(NEW), again.predict(NEW))
 
 
@@ -169,7 +169,7 @@ def test_too_many_rows_are_thinned_out_with_a_word(kind):
     ids=["one", "two", "duplicates", "constant", "scaled", "constant column", "noise-free"],
 )
 def test_odd_tables(kind, rows, targets):
-    model = kind(random_state=0).fit(rows, targets)
+    model = kind(max_iter=20, random_state=0).fit(rows, targets)
     mean, std = model.predict(rows, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()

@@ -82,7 +82,7 @@ class _Best:
     vector: np.ndarray
 
 
-class _Stop(Exception):
+class _Stop(Exception):  # noqa: N818
     """A callback asked to stop."""
 
 
