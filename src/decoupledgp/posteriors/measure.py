@@ -127,7 +127,11 @@ def marginal_distribution(
 ) -> MultivariateNormal:
     """Return q(f(x)) as GPyTorch has it: batch (P,), or none for one output."""
     mean = q.mean(x).T
-    covariance = q.covariance(x).to(mean) if full_covariance else DiagLinearOperator(q.variance(x).T.to(mean))
+    covariance = (
+        q.covariance(x).to(mean)
+        if full_covariance
+        else DiagLinearOperator(q.variance(x).T.to(mean))
+    )
     if q.n_outputs == 1:
         mean, covariance = mean[0], covariance[0]
     return MultivariateNormal(mean, covariance)
