@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -17,7 +17,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems  ## every number of the README and docs
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
@@ -30,6 +30,9 @@ bench-scaling: $(READY)   ## time and memory of a step against M_α
 
 bench-predict: $(READY)   ## prediction latency and throughput, import time
 	$(BIN)/python -m benchmarks.predict
+
+bench-systems: $(READY)   ## the five systems and three families on kin40k
+	$(BIN)/python -m benchmarks.systems
 
 clean:
 	rm -rf $(VENV) out
