@@ -82,7 +82,7 @@ def test_solvers_agree(kind):
 
 @each
 def test_several_outputs_have_scales_and_noise_of_their_own(kind):
-    model = kind(random_state=0).fit(X, BOTH)
+    model = kind(max_iter=100, random_state=0).fit(X, BOTH)
     mean, std = model.predict(NEW, return_std=True)
     assert mean.shape == std.shape == (20, 2)
     assert_allclose(mean[:, 1], 100 * np.cos(NEW[:, 1]), atol=5)
@@ -94,7 +94,7 @@ def test_several_outputs_have_scales_and_noise_of_their_own(kind):
 @each
 def test_any_kernel(kind):
     kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=2)
-    model = kind(kernel=kernel, random_state=0).fit(X, Y)
+    model = kind(kernel=kernel, max_iter=100, random_state=0).fit(X, Y)
     assert np.mean((model.predict(NEW) - np.sin(2 * NEW[:, 0])) ** 2) < 0.02
     assert isinstance(model.kernel_.base_kernel, gpytorch.kernels.MaternKernel)
     assert kernel.lengthscale.detach().numpy().ravel()[0] == pytest.approx(np.log(2))  # a copy
