@@ -262,9 +262,9 @@ def test_online_systems_take_other_likelihoods(kind):
     outliers = Y.copy()
     outliers[::10] += 20
     robust = kind(
-        30, likelihood=gpytorch.likelihoods.StudentTLikelihood(), max_iter=200, random_state=0
+        30, likelihood=gpytorch.likelihoods.StudentTLikelihood(), max_iter=100, random_state=0
     ).fit(X, outliers)
-    plain = kind(30, max_iter=200, random_state=0).fit(X, outliers)
+    plain = kind(30, max_iter=100, random_state=0).fit(X, outliers)
     truth = np.sin(2 * NEW[:, 0])
     errors = [np.mean((model.predict(NEW) - truth) ** 2) for model in (robust, plain)]
     assert errors[0] < errors[1]
