@@ -12,7 +12,7 @@ from decoupledgp.bases import MultiscaleBasis, PointBasis
 from decoupledgp.kernels import se_ard
 from decoupledgp.learners import GradientLearner
 from decoupledgp.likelihoods import gaussian_likelihood
-from decoupledgp.ops import exponential, multiscale
+from decoupledgp.ops import backend, exponential
 from decoupledgp.posteriors import DecoupledPosterior
 
 ROWS, M_ALPHA, M_BETA, D, BLOCK = 256, 3000, 16, 4, 1 << 14
@@ -37,7 +37,7 @@ class LargestTensor(TorchDispatchMode):
 def test_a_step_keeps_nothing_large(kind, numba, monkeypatch):
     monkeypatch.setattr(exponential, "BLOCK_ELEMENTS", BLOCK)
     if not numba:
-        monkeypatch.setattr(multiscale, "_use_numba", lambda example: False)
+        monkeypatch.setattr(backend, "_numba_ready", lambda: False)
     x = torch.randn(M_ALPHA, D, generator=torch.Generator().manual_seed(0))
     basis = MultiscaleBasis if kind == "multiscale" else PointBasis
     kernel = gpytorch.kernels.MaternKernel(ard_num_dims=D) if kind == "matern" else se_ard(D)
