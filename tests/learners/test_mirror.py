@@ -18,6 +18,7 @@ from decoupledgp.posteriors import (
     SharedPosterior,
     kl_divergence,
 )
+from differences import assert_gradients
 
 D, P, M, N, TOTAL, RATE = 2, 2, 4, 6, 30, 0.4
 
@@ -151,14 +152,4 @@ def test_gradients_of_the_closeness_are_those_of_finite_differences():
         return target.closeness(functions(posterior))
 
     target.old = functions(posterior, posterior.basis.take(torch.arange(M)))  # stays where it is
-    gradients = torch.autograd.grad(closeness(), parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        for k in range(parameter.numel()):
-            flat, step = parameter.data.view(-1), 1e-6
-            value = flat[k].item()
-            flat[k] = value + step
-            above = number(closeness())
-            flat[k] = value - step
-            below = number(closeness())
-            flat[k] = value
-            assert_allclose(gradient.reshape(-1)[k], (above - below) / (2 * step), atol=1e-5)
+    assert_gradients(closeness, parameters)

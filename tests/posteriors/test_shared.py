@@ -14,6 +14,7 @@ from decoupledgp.kernels import se_ard
 from decoupledgp.learners import NaturalLearner
 from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.posteriors import SharedPosterior, kl_divergence
+from differences import assert_gradients
 
 D, P, M, N = 2, 2, 5, 12
 JITTER = 1e-8
@@ -193,18 +194,7 @@ def test_gradients_are_those_of_finite_differences():
     def bound():
         return elbo(posterior.measure(), likelihood, x, y)
 
-    for parameter, gradient in zip(
-        parameters, torch.autograd.grad(bound(), parameters), strict=True
-    ):
-        for k in range(parameter.numel()):
-            flat, step = parameter.data.view(-1), 1e-6
-            value = flat[k].item()
-            flat[k] = value + step
-            above = number(bound())
-            flat[k] = value - step
-            below = number(bound())
-            flat[k] = value
-            assert_allclose(gradient.reshape(-1)[k], (above - below) / (2 * step), atol=1e-5)
+    assert_gradients(bound, parameters)
 
 
 def test_the_bound_never_exceeds_the_evidence():
