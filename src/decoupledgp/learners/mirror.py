@@ -17,9 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from decoupledgp.bases import Basis, Functions
-from decoupledgp.learners.gradient import StepResult, finite_bound, nmse
+from decoupledgp.learners.gradient import StepResult, nmse
 from decoupledgp.learners.natural import NaturalLearner
-from decoupledgp.likelihoods import expected_log_prob
 from decoupledgp.ops import safe_cholesky
 from decoupledgp.posteriors import SharedMeasure
 
@@ -43,17 +42,13 @@ class MirrorLearner(NaturalLearner):
     ) -> StepResult:
         """Move the measure and its basis, then kernel and likelihood."""
         q = self.posterior.measure()
-        mean, variance = q.mean(x), q.variance(x)
-        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
-        scale = n_total / len(x)
-        bound = finite_bound(scale * likely - q.kl(), self.likelihood)
-        by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
+        bound, mean, by_mean, by_variance = self.look(q, x, y, n_total, rng)
         rest = [p for p in self.model.parameters() if p.requires_grad and not self._in_basis(p)]
         gradients = torch.autograd.grad(-bound, rest, allow_unused=True) if rest else ()
         everything = torch.arange(len(self.posterior.basis), device=self.posterior.shift.device)
         old = self._functions(self.posterior.basis.take(everything))
         target = Target.of_step(
-            q, old, x, mean.detach(), by_mean, by_variance, scale, self.natural_rate
+            q, old, x, mean, by_mean, by_variance, n_total / len(x), self.natural_rate
         )
         moving = [p for p in self.posterior.basis.parameters() if p.requires_grad]
         if moving:
@@ -63,7 +58,7 @@ class MirrorLearner(NaturalLearner):
             projected = target.projected(self._functions(self.posterior.basis))
         self.posterior.mix(1.0, *projected)
         self.climb(rest, gradients, iteration)
-        return StepResult(bound.item(), nmse(mean.detach(), y))
+        return StepResult(bound.item(), nmse(mean, y))
 
     def _functions(self, basis: Basis) -> Functions:
         return basis.at(self.posterior.kernel.base_kernel).double()

@@ -52,16 +52,22 @@ class NaturalLearner(GradientLearner):
     ) -> StepResult:
         """Climb once, with both gradients taken at the same point."""
         q = self.posterior.measure()
-        mean, variance = q.mean(x), q.variance(x)
-        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
-        scale = n_total / len(x)
-        columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
-        bound = finite_bound(scale * likely - q.kl(columns), self.likelihood)
-        by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        targets = natural_targets(q, x, by_mean, by_variance, scale)
+        bound, mean, by_mean, by_variance = self.look(q, x, y, n_total, rng)
+        targets = natural_targets(q, x, by_mean, by_variance, n_total / len(x))
         self.ascend(bound, iteration)
         self.posterior.mix(self.natural_rate, *targets)
-        return StepResult(bound.item(), nmse(mean.detach(), y))
+        return StepResult(bound.item(), nmse(mean, y))
+
+    def look(
+        self, q: SharedMeasure, x: Tensor, y: Tensor, n_total: int, rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the bound's estimate, q's mean at the rows, and E log p's slopes in mean and variance."""
+        mean, variance = q.mean(x), q.variance(x)
+        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
+        columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
+        bound = finite_bound(n_total / len(x) * likely - q.kl(columns), self.likelihood)
+        by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
+        return bound, mean.detach(), by_mean, by_variance
 
 
 @torch.no_grad()
