@@ -42,8 +42,8 @@ def main() -> None:
     ways = list(WAYS)
     names = ["whole step", "operators", "autograd", "torch.compile", "floor"]
     head = ["D", "N_m", "M_α", "|S|", "P", "dtype", *(f"{name}, s" for name in names)]
-    head += [f"{a} / {b}" for a in ("autograd",) for b in names[:2]]
-    head += [f"{a} / floor" for a in names[:2]]
+    head += [f"autograd / {name}" for name in names[:2]]
+    head += [f"{name} / floor" for name in names[:2]]
     head += [f"{name}, MB" for name in names[:4]]
     print("| " + " | ".join(head) + " |")
     print("|" + " ---: |" * len(head))

@@ -28,8 +28,8 @@ __all__ = ["GPRegressor"]
 class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A Gaussian process behind scikit-learn's conventions; how it learns is for the subclasses.
 
-    Every one of them ends with a decoupled posterior (with one shared basis, if it has only one),
-    so everything after learning is the same for all.
+    Every one of them ends with a posterior whose measure answers the same questions, so everything
+    after learning is the same for all.
     """
 
     _run: State

@@ -38,23 +38,15 @@ _SHARED: dict[str, list[Any]] = {
     "preset": [StrOptions({"paper"}), None],
 }
 
-DEFAULTS: dict[str, dict[str | None, dict[str, int | None]]] = {
-    "ExactGPRegressor": {
-        None: {"max_iter": 100, "max_rows": 2048},
-        "paper": {"max_iter": 100, "max_rows": 1024},
-    },
-    "SparseGPRegressor": {
-        None: {"max_iter": 100, "max_rows": None, "n_basis": 256},
-        "paper": {"max_iter": 100, "max_rows": 4096, "n_basis": 1024},
-    },
-}
-"""What None means, per class and preset. The paper gives sizes, and no number of iterations."""
+Sizes = dict[str | None, dict[str, int | None]]
+"""What an argument's None means, per preset. The paper gives sizes, and no number of iterations."""
 
 
 class _BatchGPRegressor(GPRegressor):
     """Learns from all rows at once; only the bound and the basis differ."""
 
     _run: BatchState
+    _sizes: ClassVar[Sizes]
     kernel: Kernel | None
     likelihood: GaussianLikelihood | None
     solver: str
@@ -107,7 +99,7 @@ class _BatchGPRegressor(GPRegressor):
     def _size(self, name: str) -> int | None:
         """Return an argument, or what its None stands for."""
         given = getattr(self, name)
-        return DEFAULTS[type(self).__name__][self.preset][name] if given is None else int(given)
+        return self._sizes[self.preset][name] if given is None else int(given)
 
     def _few_enough(
         self, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator
@@ -174,6 +166,10 @@ class ExactGPRegressor(_BatchGPRegressor):
     True
     """
 
+    _sizes: ClassVar[Sizes] = {
+        None: {"max_iter": 100, "max_rows": 2048},
+        "paper": {"max_iter": 100, "max_rows": 1024},
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _SHARED
 
     def __init__(
@@ -257,6 +253,10 @@ class SparseGPRegressor(_BatchGPRegressor):
     True
     """
 
+    _sizes: ClassVar[Sizes] = {
+        None: {"max_iter": 100, "max_rows": None, "n_basis": 256},
+        "paper": {"max_iter": 100, "max_rows": 4096, "n_basis": 1024},
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_basis": _POSITIVE,
         "basis": [StrOptions(set(BASES)), None],

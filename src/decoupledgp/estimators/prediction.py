@@ -35,7 +35,7 @@ class Predictor:
         y_scaler: Standardizer,
     ):
         self.q = posterior.measure(double=True)
-        _ = self.q.V, self.q.rho  # now, not in several threads at once
+        self.q.prepare()
         self.likelihood, self.x_scaler, self.y_scaler = likelihood, x_scaler, y_scaler
 
     @torch.no_grad()

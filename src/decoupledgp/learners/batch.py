@@ -34,6 +34,8 @@ def maximise(
     """
     from scipy.optimize import minimize
 
+    if not parameters:
+        return
     start = _vector(parameters)
     best, worst = _Best(np.inf, start), [1.0]
 

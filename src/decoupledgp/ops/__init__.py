@@ -1,6 +1,7 @@
 """The two hot operators, K_Xα a and aᵀK_{α,S} a_S, and their small dense relatives.
 
-Nobody outside this package knows about blocks, Numba, threads or devices.
+Nobody outside this package knows about blocks, Numba or devices; of threads only the predictor does,
+which hands out its rows as jobs (`threads.run_all`).
 """
 
 from decoupledgp.ops.cholesky import safe_cholesky

@@ -9,8 +9,9 @@ from torch import Tensor
 __all__ = ["safe_cholesky"]
 
 JITTER = 1e-8
-"""Added to the diagonal of a Gram matrix, whose functions have unit length, before its Cholesky factor; ten
-times as much after every failure."""
+"""Added to the diagonal of a Gram matrix of functions of about unit length; ten times as much after
+every failure. Always added, unlike `linear_operator.utils.cholesky.psd_safe_cholesky`'s, so that the
+objective does not jump between points where it is needed and points where it is not."""
 
 
 def safe_cholesky(K: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:

@@ -46,6 +46,10 @@ class DecoupledMeasure:
         """Number of outputs P."""
         return self.a.shape[1]
 
+    def prepare(self) -> None:
+        """Compute what all rows share, before several threads ask for it at once."""
+        _ = self.V, self.rho
+
     @cached_property
     def rho(self) -> Float[Tensor, " p"]:
         """The prior's scale ρ per output: f_p(x) = ρ_p φ_xᵀ f."""

@@ -61,12 +61,21 @@ class ResidualMeasure(SharedMeasure):
         """The gradient of the cross term in μ_v: the orthogonal family has none."""
         return torch.zeros_like(self.shift) if self.orthogonal else -self.overlap
 
+    @cached_property
+    def a_shared(self) -> Float[Tensor, "m p"]:
+        """Coefficients of the shared functions, less what orthogonality takes from the residual."""
+        whitened = self.white - self.overlap if self.orthogonal else self.white
+        return torch.linalg.solve_triangular(self.cholesky_K.T, whitened, upper=True)
+
+    def prepare(self) -> None:
+        """Compute what all rows share, before several threads ask for it at once."""
+        super().prepare()
+        _ = self.a_shared
+
     def mean(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n p"]:
         """Return E f(x). Time O(n (M_r + M_β) D), memory O(n · block + n M_β)."""
-        whitened = self.white - self.overlap if self.orthogonal else self.white
-        shared = torch.linalg.solve_triangular(self.cholesky_K.T, whitened, upper=True)
         further = self.residual.matmul(x.to(self.a_residual), self.a_residual)
-        return self.rho.double() * (self.beta.evaluate(x.double()) @ shared + further)
+        return self.rho.double() * (self.beta.evaluate(x.double()) @ self.a_shared + further)
 
     def kl(self, columns: Int[Tensor, " s"] | None = None) -> Float[Tensor, ""]:
         """Return KL[q ‖ prior]; the residual quadratic from sampled columns, if given."""
