@@ -56,14 +56,17 @@ def scaled_kernel(kernel: Kernel, n_outputs: int) -> ScaleKernel:
     A `ScaleKernel` gives its base kernel and its scale; any other kernel is g itself, with ρ² = 1.
     """
     outputscale: Tensor | float = 1.0
+    learnt = True
     if type(kernel) is ScaleKernel:
         if kernel.batch_shape == (n_outputs,):
             return kernel
+        learnt = kernel.raw_outputscale.requires_grad
         kernel, outputscale = kernel.base_kernel, kernel.outputscale.detach()
     scaled = ScaleKernel(
         kernel, batch_shape=torch.Size([n_outputs]), outputscale_constraint=log_positive()
     )
     scaled.outputscale = torch.as_tensor(outputscale).expand(n_outputs).clone()
+    scaled.raw_outputscale.requires_grad_(learnt)
     return scaled
 
 

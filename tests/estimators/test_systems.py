@@ -278,3 +278,15 @@ def test_online_systems_take_other_likelihoods(kind):
 def test_online_systems_refuse_invalid_arguments_by_name(kind, name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         kind(**{name: value}).fit(X, Y)
+
+
+def test_nothing_to_learn_is_no_error():
+    """A kernel and a likelihood that are fixed: the posterior is solved for all the same."""
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=2))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = 0.01
+    for module in (kernel, likelihood):
+        module.requires_grad_(False)
+    model = ExactGPRegressor(kernel=kernel, likelihood=likelihood).fit(X, Y)
+    assert model.n_iter_ == 0
+    assert np.mean((model.predict(NEW) - np.sin(2 * NEW[:, 0])) ** 2) < 0.05

@@ -62,15 +62,20 @@ def run(spread):
     return kl, true, output.mean.detach().numpy(), mean[M + R :], given_beta[M + R :]
 
 
-@pytest.mark.parametrize("spread", [0.5, 1.0])
-def test_its_mean_is_through_the_posterior_covariance_and_its_kl_is_not_the_true_one(spread):
+@pytest.mark.parametrize(
+    ("spread", "its_kl", "true_kl"), [(0.3, 3.402, 3.421), (0.5, 2.127, 2.184), (1.0, 1.253, 1.561)]
+)
+def test_its_mean_is_through_the_posterior_covariance_and_its_kl_is_not_the_true_one(
+    spread, its_kl, true_kl
+):
+    """The numbers are those of docs/systems.md."""
     kl, true, mean, through_posterior, given_beta = run(spread)
     assert_allclose(mean, through_posterior, atol=1e-4)
-    assert np.abs(mean - given_beta).max() > 0.05
-    assert abs(kl - true) > 0.05
+    assert np.abs(mean - given_beta).max() > 0.02
+    assert_allclose([kl, true], [its_kl, true_kl], atol=6e-4)
 
 
 def test_where_the_inner_strategy_is_certain_both_agree():
-    kl, true, mean, _through_posterior, given_beta = run(1e-3)
+    kl, true, mean, _, given_beta = run(1e-3)
     assert_allclose(mean, given_beta, atol=1e-3)
-    assert_allclose(kl, true, atol=1e-2)
+    assert_allclose([kl, true], 20.369, atol=6e-4)
