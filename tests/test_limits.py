@@ -160,7 +160,16 @@ def test_the_bound_never_exceeds_the_evidence(seed, kind, m_beta, m_alpha):
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("options", [{}, {"preconditioner": "none"}, {"partially_shared": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mean_preconditioner": "none", "cov_preconditioner": "none"},
+        {"mean_preconditioner": "nystrom", "cov_preconditioner": "full"},
+        {"partially_shared": True},
+        {"partially_shared": True, "mean_preconditioner": "nystrom"},
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_equal_finite_differences(kind, options, sampled):
     """Every parameter: a, L, both bases' locations and scales, length-scales, ρ, noise."""

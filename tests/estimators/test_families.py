@@ -76,3 +76,16 @@ def test_a_run_repeats(family):
 def test_partially_shared_is_refused(family):
     with pytest.raises(ValueError, match="partially_shared is for"):
         small(family, partially_shared=True).fit(X, Y)
+
+
+def test_the_hybrid_takes_nystrom_and_the_orthogonal_says_why_not():
+    model = small("hybrid", mean_preconditioner="nystrom").fit(X, Y)
+    assert np.mean((model.predict(NEW) - np.sin(3 * NEW[:, 0])) ** 2) < 0.5
+    with pytest.raises(ValueError, match='nothing for "nystrom" to precondition'):
+        small("orthogonal", mean_preconditioner="nystrom").fit(X, Y)
+
+
+@each
+def test_the_natural_rate_is_used(family):
+    slow, fast = (small(family, natural_rate=rate, max_iter=3).fit(X, Y) for rate in (0.01, 1.0))
+    assert np.abs(slow.predict(NEW) - fast.predict(NEW)).max() > 1e-3

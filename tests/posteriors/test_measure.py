@@ -12,7 +12,12 @@ from decoupledgp.posteriors import kl_divergence
 from models import KINDS, make_case
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-OPTIONS = ({}, {"preconditioner": "none"}, {"partially_shared": True})
+OPTIONS = (
+    {},
+    {"mean_preconditioner": "none", "cov_preconditioner": "none"},
+    {"mean_preconditioner": "nystrom", "cov_preconditioner": "full"},
+    {"partially_shared": True},
+)
 
 
 def joint(case, output=0, extra=()):

@@ -77,7 +77,8 @@ CASES = {
     "float64": {"dtype": "float64"},
     "outputs": {"outputs": 3},
     "points": {"basis": "points"},
-    "partially shared": {"partially_shared": True, "preconditioner": "none"},
+    "partially shared": {"partially_shared": True, "mean_preconditioner": "none"},
+    "preconditioned": {"mean_preconditioner": "nystrom", "cov_preconditioner": "full"},
     "partially shared, points": {"partially_shared": True, "basis": "points", "outputs": 2,
                                  "dtype": "float64"},
     "Matern, frozen": {"kernel": matern()},
@@ -221,7 +222,7 @@ def test_constructor_arguments(tmp_path):
 
 
 def test_settings_of_the_run_outlive_set_params(tmp_path):
-    model = fitted().set_params(batch_size=5, preconditioner="none")
+    model = fitted().set_params(batch_size=5, mean_preconditioner="none")
     model, loaded = saved_and_loaded(model, tmp_path / "model")
     assert loaded.batch_size == 5
     for each in (model, loaded):

@@ -57,7 +57,8 @@ class BatchState(State):
             kind(no_rows),
             kind(no_rows),
             n_outputs=n_outputs,
-            preconditioner="none",
+            mean_preconditioner="none",
+            cov_preconditioner="none",
             partially_shared=True,
         )
         self.likelihood = self.own_likelihood()

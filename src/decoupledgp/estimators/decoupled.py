@@ -16,6 +16,7 @@ from decoupledgp.bases import BASES
 from decoupledgp.estimators.online import OnlineGPRegressor
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
+from decoupledgp.posteriors.preconditioners import COV_PRECONDITIONERS, MEAN_PRECONDITIONERS
 
 __all__ = ["DecoupledGPRegressor"]
 
@@ -54,8 +55,13 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         functions that estimate the mean's KL in each step (1024).
     learning_rate : float, default=None
         γ_0 of the schedule γ_0 / (1 + 0.1 √t): 0.1 by default, 1 at most.
-    preconditioner : {"jacobi", "none"}, default="jacobi"
-        How a and L are parametrised.
+    natural_rate : float, default=None
+        Step of the natural gradient of the hybrid and orthogonal families: 0.1 by default, 1 at most.
+    mean_preconditioner : {"jacobi", "nystrom", "none"}, default="jacobi"
+        How the mean coefficients are parametrised: "nystrom" by K_α as the covariance basis sees it,
+        for O(M_α M_β²) more per step; not for the orthogonal family, which leaves it nothing to do.
+    cov_preconditioner : {"jacobi", "full", "none"}, default="jacobi"
+        How the covariance factor L of the decoupled family is parametrised: "full" by K_β itself.
     partially_shared : bool, default=False
         Whether the covariance basis is the first part of the mean basis too. With equal sizes this
         is the ordinary sparse GP with one basis.
@@ -112,7 +118,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         "basis_increment": _POSITIVE,
         "kl_batch_size": _POSITIVE,
         "learning_rate": [Interval(Real, 0, 1, closed="right"), None],
-        "preconditioner": [StrOptions({"jacobi", "none"})],
+        "natural_rate": [Interval(Real, 0, 1, closed="right"), None],
+        "mean_preconditioner": [StrOptions(set(MEAN_PRECONDITIONERS))],
+        "cov_preconditioner": [StrOptions(set(COV_PRECONDITIONERS))],
         "partially_shared": ["boolean"],
         "dtype": [StrOptions({"float32", "float64"})],
         "device": [str, None],
@@ -136,7 +144,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         basis_increment: int | None = None,
         kl_batch_size: int | None = None,
         learning_rate: float | None = None,
-        preconditioner: str = "jacobi",
+        natural_rate: float | None = None,
+        mean_preconditioner: str = "jacobi",
+        cov_preconditioner: str = "jacobi",
         partially_shared: bool = False,
         dtype: str = "float32",
         device: str | None = None,
@@ -156,7 +166,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.basis_increment = basis_increment
         self.kl_batch_size = kl_batch_size
         self.learning_rate = learning_rate
-        self.preconditioner = preconditioner
+        self.natural_rate = natural_rate
+        self.mean_preconditioner = mean_preconditioner
+        self.cov_preconditioner = cov_preconditioner
         self.partially_shared = partially_shared
         self.dtype = dtype
         self.device = device
@@ -178,7 +190,6 @@ class DecoupledGPRegressor(OnlineGPRegressor):
             n_outputs=n_outputs,
             kernel=self.kernel,
             likelihood=self.likelihood,
-            preconditioner=self.preconditioner,
             partially_shared=self.partially_shared or self.family != "decoupled",
             dtype=getattr(torch, self.dtype),
             device=torch.device(self.device or "cpu"),

@@ -38,7 +38,6 @@ class Run(State):
         n_outputs: int,
         kernel: Kernel | None,
         likelihood: Likelihood | None,
-        preconditioner: str,
         partially_shared: bool,
         dtype: torch.dtype,
         device: torch.device,
@@ -53,7 +52,7 @@ class Run(State):
             device=device,
         )
         self.settings, self.family, self.rng = settings, family, rng
-        self.preconditioner, self.partially_shared = preconditioner, partially_shared
+        self.partially_shared = partially_shared
         self._first_rows: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
         self._seen: np.ndarray | None = None
         self._lent: np.ndarray | None = None
@@ -103,7 +102,8 @@ class Run(State):
             mean_basis,
             cov_basis,
             n_outputs=self.n_outputs,
-            preconditioner=self.preconditioner,
+            mean_preconditioner=self.settings.mean_preconditioner,
+            cov_preconditioner=self.settings.cov_preconditioner,
             partially_shared=self.partially_shared,
         )
         return GradientLearner(
@@ -182,7 +182,7 @@ class ResidualRun(Run):
             cov_basis,
             orthogonal=self.family == "orthogonal",
             n_outputs=self.n_outputs,
-            preconditioner=self.preconditioner,
+            mean_preconditioner=self.settings.mean_preconditioner,
         )
         return NaturalLearner(
             posterior,

@@ -34,6 +34,10 @@ class Settings:
     natural_rate: float = 0.1
     """Step of the natural gradient, where there is one."""
     basis: str = "multiscale"
+    mean_preconditioner: str = "jacobi"
+    """How a is parametrised."""
+    cov_preconditioner: str = "jacobi"
+    """How L is parametrised."""
 
 
 PRESETS: dict[str | None, Settings] = {

@@ -89,7 +89,6 @@ class _SharedGPRegressor(OnlineGPRegressor):
             n_outputs=n_outputs,
             kernel=self.kernel,
             likelihood=self.likelihood,
-            preconditioner="none",
             partially_shared=True,
             dtype=torch.float64,
             device=torch.device(self.device or "cpu"),

@@ -8,19 +8,26 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from decoupledgp.bases import Basis
+from decoupledgp.bases import Basis, Functions
 from decoupledgp.bases.base import grow
 from decoupledgp.kernels import scaled_kernel
 from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
+from decoupledgp.posteriors.preconditioners import (
+    COV_PRECONDITIONERS,
+    MEAN_PRECONDITIONERS,
+    Diagonal,
+    Nystrom,
+    cov_factor,
+    known,
+    lengthened,
+    mean_preconditioner,
+)
 
 __all__ = ["DecoupledPosterior"]
 
 INITIAL_FACTOR = 1e-8
 """Diagonal of L for a new function. L = 0 would be a stationary point, since B = LLᵀ; this far below
 the rounding error of H = I + LᵀK_βL the posterior does not change, yet gradients are not zero."""
-
-SMALLEST_DIAGONAL = 1e-12
-"""Jacobi preconditioning divides by ψᵀψ; a function of no length has no coefficient to speak of."""
 
 
 class DecoupledPosterior(nn.Module):
@@ -30,9 +37,11 @@ class DecoupledPosterior(nn.Module):
     Each output has coefficients (a column of `mean_coefficients`), a factor L and a scale of its
     own, so P outputs are P independent decoupled GPs on the same bases.
 
-    `preconditioner="jacobi"` learns a₀ and L₀ with a = diag(K_α)⁻¹a₀ and L = diag(K_β)⁻¹L₀
-    (appendix A.1). `partially_shared=True` makes the covariance basis the first functions of the
-    mean basis too (appendix A.2): `mean_basis` then holds only the further ones.
+    a and L are parametrised by a₀ and L₀ (appendix A.1, `preconditioners.py`): `mean_preconditioner`
+    is "none", "jacobi" (a = diag(K_α)⁻¹a₀) or "nystrom" (K_α as the covariance basis sees it);
+    `cov_preconditioner` is "none", "jacobi" or "full". `partially_shared=True` makes the covariance
+    basis the first functions of the mean basis too (appendix A.2): `mean_basis` then holds only the
+    further ones.
     """
 
     def __init__(
@@ -42,15 +51,16 @@ class DecoupledPosterior(nn.Module):
         cov_basis: Basis,
         *,
         n_outputs: int = 1,
-        preconditioner: str = "jacobi",
+        mean_preconditioner: str = "jacobi",
+        cov_preconditioner: str = "jacobi",
         partially_shared: bool = False,
     ):
         super().__init__()
-        if preconditioner not in ("jacobi", "none"):
-            raise ValueError(f'preconditioner must be "jacobi" or "none", not {preconditioner!r}')
         self.kernel = scaled_kernel(kernel, n_outputs).to(mean_basis.locations)
         self.mean_basis, self.cov_basis = mean_basis, cov_basis
-        self.preconditioner, self.partially_shared = preconditioner, partially_shared
+        self.mean_preconditioner = known(mean_preconditioner, MEAN_PRECONDITIONERS)
+        self.cov_preconditioner = known(cov_preconditioner, COV_PRECONDITIONERS)
+        self.partially_shared = partially_shared
         locations = mean_basis.locations
         n_cov = len(cov_basis)
         self.mean_coefficients = nn.Parameter(locations.new_zeros(self.n_mean, n_outputs))
@@ -78,17 +88,11 @@ class DecoupledPosterior(nn.Module):
 
         `double` evaluates the mean in float64 too (the covariance side always is).
         """
-        base = self.kernel.base_kernel
-        beta, alpha = self.cov_basis.at(base), self.mean_basis.at(base)
-        if self.partially_shared:
-            alpha = beta.join(alpha)
-        a: Tensor = self.mean_coefficients
-        L = self.cov_factor.tril()
-        if self.preconditioner == "jacobi":
-            a = a / alpha.diagonal().clamp_min(SMALLEST_DIAGONAL)[:, None]
-            L = L / beta.diagonal().clamp_min(SMALLEST_DIAGONAL)[:, None]
-        if double:
-            alpha, a = alpha.double(), a.double()
+        alpha, beta = self._functions()
+        P = mean_preconditioner(self.mean_preconditioner, alpha, beta)
+        a = P.solve(self.mean_coefficients)
+        alpha, a = (alpha.double(), a.double()) if double else (alpha, a.to(self.mean_coefficients))
+        L = cov_factor(self.cov_preconditioner, beta, self.cov_factor.tril())
         return DecoupledMeasure(self.kernel, alpha, a, beta, L)
 
     def forward(self, x: Float[Tensor, "n d"], full_covariance: bool = False) -> MultivariateNormal:
@@ -114,9 +118,20 @@ class DecoupledPosterior(nn.Module):
                 raise ValueError("the shared rows must be the first of the mean rows")
             mean_rows = mean_rows[len(cov_rows) :]
         old = self.n_cov
+        a = self._preconditioner().solve(self.mean_coefficients)
         self.mean_basis.add(mean_rows)
         self.cov_basis.add(cov_rows)
         self.mean_coefficients = grow(self.mean_coefficients, (self.n_mean, self.n_outputs))
         self.cov_factor = grow(self.cov_factor, (self.n_outputs, self.n_cov, self.n_cov))
         new = torch.arange(old, self.n_cov)
         self.cov_factor[:, new, new] = INITIAL_FACTOR
+        self.mean_coefficients.copy_(self._preconditioner().multiply(lengthened(a, self.n_mean)))
+
+    def _functions(self) -> tuple[Functions, Functions]:
+        """Return the mean's and the covariance's functions at the present kernel."""
+        base = self.kernel.base_kernel
+        alpha, beta = self.mean_basis.at(base), self.cov_basis.at(base)
+        return (beta.join(alpha) if self.partially_shared else alpha), beta
+
+    def _preconditioner(self) -> Diagonal | Nystrom:
+        return mean_preconditioner(self.mean_preconditioner, *self._functions())

@@ -22,7 +22,14 @@ from torch import Tensor, nn
 
 from decoupledgp.bases import Basis, Functions
 from decoupledgp.bases.base import grow
-from decoupledgp.posteriors.decoupled import SMALLEST_DIAGONAL
+from decoupledgp.posteriors.preconditioners import (
+    MEAN_PRECONDITIONERS,
+    Diagonal,
+    Nystrom,
+    known,
+    lengthened,
+    mean_preconditioner,
+)
 from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
 
 __all__ = ["ResidualMeasure", "ResidualPosterior"]
@@ -98,11 +105,16 @@ class ResidualPosterior(SharedPosterior):
         *,
         orthogonal: bool,
         n_outputs: int = 1,
-        preconditioner: str = "jacobi",
+        mean_preconditioner: str = "jacobi",
     ):
         super().__init__(kernel, basis, n_outputs=n_outputs)
         self.residual_basis, self.orthogonal = residual_basis, orthogonal
-        self.preconditioner = preconditioner
+        if orthogonal and mean_preconditioner == "nystrom":
+            raise ValueError(
+                "the orthogonal family takes what the covariance basis can express out of the "
+                'residual mean, so there is nothing for "nystrom" to precondition; use "jacobi"'
+            )
+        self.mean_preconditioner = known(mean_preconditioner, MEAN_PRECONDITIONERS)
         self.residual_coefficients = nn.Parameter(
             residual_basis.locations.new_zeros(len(residual_basis), n_outputs)
         )
@@ -123,13 +135,15 @@ class ResidualPosterior(SharedPosterior):
         `double` evaluates the residual mean in float64 too (all else always is).
         """
         base = self.kernel.base_kernel
-        residual: Functions = self.residual_basis.at(base)
-        a: Tensor = self.residual_coefficients
-        if self.preconditioner == "jacobi":
-            a = a / residual.diagonal().clamp_min(SMALLEST_DIAGONAL)[:, None]
-        if double:
-            residual, a = residual.double(), a.double()
-        shared = (self.kernel, self.basis.at(base), self.shift, self.precision)
+        residual, beta = self.residual_basis.at(base), self.basis.at(base)
+        P = mean_preconditioner(self.mean_preconditioner, residual, beta)
+        a = P.solve(self.residual_coefficients)
+        residual, a = (
+            (residual.double(), a.double())
+            if double
+            else (residual, a.to(self.residual_coefficients))
+        )
+        shared = (self.kernel, beta, self.shift, self.precision)
         return ResidualMeasure(*shared, residual, a, orthogonal=self.orthogonal)
 
     @torch.no_grad()
@@ -142,10 +156,16 @@ class ResidualPosterior(SharedPosterior):
         """
         if not torch.equal(mean_rows[: len(cov_rows)], cov_rows):
             raise ValueError("the shared rows must be the first of the mean rows")
-        old = self.n_cov
+        old, a = self.n_cov, self._preconditioner().solve(self.residual_coefficients)
         super().add(cov_rows, cov_rows)
         if self.orthogonal and len(cov_rows) and len(self.residual_basis):
             self.shift[old:] = self.measure().overlap[old:]
         self.residual_basis.add(mean_rows[len(cov_rows) :])
         shape = (len(self.residual_basis), self.n_outputs)
         self.residual_coefficients = grow(self.residual_coefficients, shape)
+        self.residual_coefficients.copy_(self._preconditioner().multiply(lengthened(a, shape[0])))
+
+    def _preconditioner(self) -> Diagonal | Nystrom:
+        base = self.kernel.base_kernel
+        functions = self.residual_basis.at(base), self.basis.at(base)
+        return mean_preconditioner(self.mean_preconditioner, *functions)

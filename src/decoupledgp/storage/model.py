@@ -140,7 +140,6 @@ def _run_content(run: State) -> dict[str, Any]:
         **content,
         "family": run.family,
         "settings": asdict(run.settings),
-        "preconditioner": run.preconditioner,
         "frozen": frozen(run.online.learner.model),
         "online_iteration": run.online.iteration,
         "rng": run.rng.bit_generator.state,
@@ -244,7 +243,6 @@ def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
     run = RUNS[content["family"]](
         _settings(content["settings"]),
         family=content["family"],
-        preconditioner=content["preconditioner"],
         partially_shared=content["partially_shared"],
         dtype=DTYPES[content["dtype"]],
         device=torch.device(content["device"]),
