@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -17,7 +17,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs  ## every number of the README and docs
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
@@ -33,6 +33,9 @@ bench-predict: $(READY)   ## prediction latency and throughput, import time
 
 bench-systems: $(READY)   ## the five systems and three families on kin40k
 	$(BIN)/python -m benchmarks.systems
+
+bench-costs: $(READY)     ## what a step of every system costs as its basis grows
+	$(BIN)/python -m benchmarks.costs
 
 clean:
 	rm -rf $(VENV) out

@@ -113,3 +113,9 @@ def test_median_distance():
     assert median_distance(torch.tensor([[1.0], [1.0], [1.0], [5.0]])) == 4.0  # repeats say nothing
     assert median_distance(torch.ones(4, 2)) == 2.0
     assert median_distance(torch.ones(1, 2)) == 2.0
+
+
+def test_median_distance_of_a_long_table_looks_at_few_rows():
+    """All pairs of these would be 80 GB; the median distance of two uniform numbers is 1 - √½."""
+    x = torch.rand(100_000, 1, generator=torch.Generator().manual_seed(0))
+    assert abs(median_distance(x) - (1 - 0.5**0.5)) < 0.02
