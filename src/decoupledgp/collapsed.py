@@ -18,7 +18,7 @@ from torch import Tensor
 from decoupledgp.bases import Functions
 from decoupledgp.ops import safe_cholesky
 
-__all__ = ["Coefficients", "Collapsed", "Evidence"]
+__all__ = ["Coefficients", "Collapsed", "Evidence", "precision_root"]
 
 
 class Coefficients(NamedTuple):
@@ -112,12 +112,19 @@ class Collapsed:
         """a = ρσ⁻²K_Z^{-½ᵀ}M⁻¹Uy and the lower triangular root of B = τK_Z⁻¹K_ZXK_XZK_Z⁻¹."""
         scaled = self._whitened() * self.rho2.sqrt() / self.noise
         a = torch.linalg.solve_triangular(self.cholesky_K.T, scaled, upper=True)
-        values, vectors = torch.linalg.eigh(self.G)
-        root = vectors * values.clamp_min(0).sqrt()
-        root = torch.linalg.solve_triangular(self.cholesky_K.T, root, upper=True)
-        L = torch.linalg.qr(root.T).R.T
+        _, L = precision_root(self.cholesky_K, self.G)
         return Coefficients(a, self.tau.sqrt()[:, None, None] * L)
 
     def _whitened(self) -> Tensor:
         """M⁻¹Uy, (m, p)."""
         return torch.linalg.solve_triangular(self.cholesky_M.mT, self.half, upper=True)[..., 0].T
+
+
+def precision_root(
+    cholesky_K: Float[Tensor, "m m"], G: Float[Tensor, "m m"]
+) -> tuple[Float[Tensor, " m"], Float[Tensor, "m m"]]:
+    """Return G's eigenvalues and the lower triangular root of C⁻ᵀGC⁻¹, for K = CCᵀ."""
+    values, vectors = torch.linalg.eigh(G)
+    values = values.clamp_min(0)
+    root = torch.linalg.solve_triangular(cholesky_K.T, vectors * values.sqrt(), upper=True)
+    return values, torch.linalg.qr(root.T).R.T

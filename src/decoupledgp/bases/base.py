@@ -58,6 +58,10 @@ class Functions(ABC):
         """Return the same functions in float64."""
 
     @abstractmethod
+    def single(self) -> Functions:
+        """Return the same functions in float32, where they can be."""
+
+    @abstractmethod
     def join(self, other: Functions) -> Functions:
         """Return these functions followed by the others, of the same kind."""
 

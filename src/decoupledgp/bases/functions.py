@@ -88,6 +88,10 @@ class SEFunctions(Functions):
         l = None if self.l is None else self.l.double()
         return SEFunctions(self.z.double(), self.s.double(), l)
 
+    def single(self) -> SEFunctions:
+        l = None if self.l is None else self.l.float()
+        return SEFunctions(self.z.float(), self.s.float(), l)
+
     def join(self, other: Functions) -> SEFunctions:
         assert isinstance(other, SEFunctions)
         z = torch.cat([self.z, other.z])
@@ -157,6 +161,9 @@ class KernelFunctions(Functions):
         if isinstance(self.kernel, DoubleKernel):
             return self
         return KernelFunctions(DoubleKernel(self.kernel), self.z.double())
+
+    def single(self) -> KernelFunctions:
+        return self
 
     def join(self, other: Functions) -> KernelFunctions:
         assert isinstance(other, KernelFunctions)

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
 from decoupledgp.estimators.online import OnlineGPRegressor
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
+from decoupledgp.estimators.solved import Sizes, SolvedRun
 from decoupledgp.posteriors.preconditioners import COV_PRECONDITIONERS, MEAN_PRECONDITIONERS
+from decoupledgp.report.progress import progress
+from decoupledgp.solvers.calibration import Calibration
+from decoupledgp.solvers.mean import PAIRS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["DecoupledGPRegressor"]
+
+GRADIENT_ARGUMENTS = (
+    "family",
+    "max_iter",
+    "batch_size",
+    "basis_increment",
+    "kl_batch_size",
+    "learning_rate",
+    "natural_rate",
+    "mean_preconditioner",
+    "cov_preconditioner",
+    "partially_shared",
+    "preset",
+)
+"""Arguments that mean something to stochastic gradients only."""
 
 _POSITIVE = [Interval(Integral, 1, None, closed="left"), None]
 _COUNT = [Interval(Integral, 0, None, closed="left"), None]
@@ -31,10 +55,26 @@ class DecoupledGPRegressor(OnlineGPRegressor):
     posterior covariance has a small one, cubic in its size (Cheng & Boots, NIPS 2017). Several
     outputs share both bases. Inputs and targets are standardised inside.
 
+    By default the model is solved for: kernel and noise from the evidence of neighbourhoods, the
+    mean by sweeps of exact block solutions, the covariance in closed form, and the variances
+    calibrated on rows that were held out until then. With `solver="gradient"`, which any argument
+    of stochastic gradients, another family or likelihood, or `preset="paper"` imply, everything is
+    learnt as in the paper: one stochastic gradient step per minibatch.
+
     Parameters
     ----------
     n_mean_basis, n_cov_basis : int, default=None
-        Sizes M_α and M_β of the two bases: 4096 and 128 by default. Never more than rows seen.
+        Sizes M_α and M_β of the two bases, never more than rows seen. By default a mean function for
+        every row up to 65,536, and 512 covariance functions (one per row, the exact GP, up to 1,024
+        rows); with `solver="gradient"` 4096 and 128.
+    solver : {"sweeps", "gradient"}, default=None
+        How the model is found. "sweeps" is for Gaussian noise and the decoupled family on inducing
+        points; None is "sweeps" where it can be.
+    max_seconds : float, default=None
+        Time for `fit`, for "sweeps": fewer mean functions and sweeps where it is short. It can be
+        missed by a second or so on tables of many thousand rows.
+    half_life : float, default=None
+        For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     family : {"decoupled", "hybrid", "orthogonal"}, default="decoupled"
         The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
         which natural gradients learn, with the other mean functions added as they are (hybrid) or
@@ -110,6 +150,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         "n_mean_basis": _POSITIVE,
         "n_cov_basis": _COUNT,
         "family": [StrOptions({"decoupled", "hybrid", "orthogonal"})],
+        "solver": [StrOptions({"sweeps", "gradient"}), None],
+        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
+        "half_life": [Interval(Real, 0, None, closed="neither"), None],
         "kernel": [Kernel, None],
         "basis": [StrOptions(set(BASES)), None],
         "likelihood": [Likelihood, None],
@@ -136,6 +179,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         n_cov_basis: int | None = None,
         *,
         family: str = "decoupled",
+        solver: str | None = None,
+        max_seconds: float | None = None,
+        half_life: float | None = None,
         kernel: Kernel | None = None,
         basis: str | None = None,
         likelihood: Likelihood | None = None,
@@ -158,6 +204,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.n_mean_basis = n_mean_basis
         self.n_cov_basis = n_cov_basis
         self.family = family
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.half_life = half_life
         self.kernel = kernel
         self.basis = basis
         self.likelihood = likelihood
@@ -176,6 +225,96 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.verbose = verbose
         self.callbacks = callbacks
         self.preset = preset
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from all rows, from scratch.
+
+        The rows are not copied. Ctrl-C leaves the model as it was after the last whole step, ready to
+        predict; before the first one is done, as it was before `fit`.
+        """
+        if not self._is_solved():
+            return super().fit(X, y)
+        X, Y = self._check_rows(X, y, reset=True)
+        return self._solve(X, Y)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Go on learning from more rows; never starts over.
+
+        With "sweeps" the first call is `fit`; later rows are predicted first, which keeps the
+        variances calibrated, then become mean functions, or join the nearest one once there are
+        `n_mean_basis`. Of all rows that much is kept. With "gradient" one step is taken per
+        `batch_size` rows, N grows by every row that comes, so that a row shown twice counts twice,
+        and no row is kept (except the very first ones, until there are 32).
+        """
+        if not self._is_solved():
+            return super().partial_fit(X, y)
+        first = not hasattr(self, "_run")
+        X, Y = self._check_rows(X, y, reset=first)
+        if first:
+            return self._solve(X, Y)
+        if not isinstance(self._run, SolvedRun):
+            raise ValueError(
+                'this model was begun with solver="gradient"; it cannot go on by sweeps'
+            )
+        self._run.more(X, Y, self._called_back)
+        return self
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """How predictive variances follow from those of the model; None if they are the model's own."""
+        return self._run.calibration
+
+    def _solve(self, X: np.ndarray, Y: np.ndarray) -> Self:
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        run = SolvedRun(
+            Sizes(self.n_mean_basis, self.n_cov_basis, self.max_seconds, self.half_life),
+            n_features=self.n_features_in_,
+            n_outputs=Y.shape[1],
+            kernel=self.kernel,
+            likelihood=self.likelihood,
+            rng=np.random.default_rng(seed),
+        )
+
+        with progress(PAIRS + 1, bool(self.verbose)) as advance:
+
+            def followed(record: dict[str, Any]) -> bool:
+                self._run = run  # type: ignore[assignment]
+                advance(record)
+                return self._called_back(record)
+
+            run.fit(X, Y, followed)
+        return self
+
+    def _is_solved(self) -> bool:
+        """Whether the model is solved for; raises if it is asked for and cannot be."""
+        self._check_arguments()
+        if self.solver == "gradient":
+            self._refuse_solver_arguments()
+            return False
+        reasons = self._gradient_reasons()
+        if self.solver == "sweeps" and reasons:
+            raise ValueError(f'solver="sweeps" is not possible with {", ".join(reasons)}')
+        if reasons:
+            self._refuse_solver_arguments()
+        return not reasons
+
+    def _gradient_reasons(self) -> list[str]:
+        """Return the arguments that only stochastic gradients can honour."""
+        values = self.get_params(deep=False)
+        plain = signature(DecoupledGPRegressor.__init__).parameters
+        reasons = [name for name in GRADIENT_ARGUMENTS if values[name] != plain[name].default]
+        if not isinstance(self.likelihood, GaussianLikelihood | None):
+            reasons.append("likelihood")
+        if self.basis == "multiscale":
+            reasons.append("basis")
+        if self.device not in (None, "cpu"):
+            reasons.append("device")
+        return reasons
+
+    def _refuse_solver_arguments(self) -> None:
+        for name in ("max_seconds", "half_life"):
+            if getattr(self, name) is not None:
+                raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')
 
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
         if self.partially_shared and self.family != "decoupled":

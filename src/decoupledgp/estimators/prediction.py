@@ -13,6 +13,7 @@ from decoupledgp.data import Standardizer
 from decoupledgp.likelihoods import is_location_scale, predictive_moments
 from decoupledgp.ops.threads import run_all
 from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
+from decoupledgp.solvers.calibration import Calibration
 
 __all__ = ["Predictor"]
 
@@ -33,10 +34,12 @@ class Predictor:
         likelihood: Likelihood,
         x_scaler: Standardizer,
         y_scaler: Standardizer,
+        calibration: Calibration | None = None,
     ):
         self.q = posterior.measure(double=True)
         self.q.prepare()
         self.likelihood, self.x_scaler, self.y_scaler = likelihood, x_scaler, y_scaler
+        self.calibration = calibration
 
     @torch.no_grad()
     def marginals(self, X: np.ndarray, *, std: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +54,7 @@ class Predictor:
             if not std and is_location_scale(self.likelihood):
                 mean[rows] = f_mean.cpu()
                 return
-            y_mean, y_variance = predictive_moments(self.likelihood, f_mean, self.q.variance(x))
+            y_mean, y_variance = self._moments(f_mean, self.q.variance(x))
             mean[rows], deviation[rows] = y_mean.cpu(), y_variance.sqrt().cpu()
 
         jobs = [partial(fill, start) for start in range(0, len(X), ROWS_AT_ONCE)]
@@ -69,7 +72,8 @@ class Predictor:
         x = self._tensor(X)
         mean, covariance = self.q.mean(x), self.q.covariance(x)
         latent = covariance.diagonal(dim1=1, dim2=2)
-        _, variance = predictive_moments(self.likelihood, mean, latent.T.clamp_min(0))
+        _, variance = self._moments(mean, latent.T.clamp_min(0))
+        covariance = covariance * self._latent_factor[:, None, None]
         covariance.diagonal(dim1=1, dim2=2).copy_(variance.T)
         scaled = covariance.permute(1, 2, 0).cpu().numpy() * self.y_scaler.scale**2
         return self.y_scaler.inverse(mean.cpu().numpy()), scaled
@@ -78,15 +82,37 @@ class Predictor:
     def sample(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState) -> np.ndarray:
         """Return joint draws of y, (n, P, n_samples): of f first, then of the noise."""
         x = self._tensor(X)
-        values, vectors = torch.linalg.eigh(self.q.covariance(x))
+        factor = self._latent_factor[:, None, None]
+        values, vectors = torch.linalg.eigh(factor * self.q.covariance(x))
         root = vectors * values.clamp_min(0).sqrt()[:, None]  # rounding makes small values negative
         normal = torch.from_numpy(rng.standard_normal((self.q.n_outputs, len(X), n_samples))).to(x)
         f = self.q.mean(x).T[..., None] + root @ normal
+        if self.calibration is not None:
+            deviation = torch.from_numpy(np.sqrt(self.calibration.noise))[:, None, None]
+            y = f + deviation * torch.from_numpy(rng.standard_normal(f.shape))
+            return self._draws(y.permute(1, 0, 2))
         with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
             torch.manual_seed(rng.randint(np.iinfo(np.int32).max))
             y = self.likelihood(f.permute(2, 0, 1)).sample()
-        draws = y.permute(2, 1, 0).double().cpu().numpy()
-        return draws * self.y_scaler.scale[:, None] + self.y_scaler.centre[:, None]
+        return self._draws(y.permute(2, 1, 0))
+
+    def _draws(self, y: Tensor) -> np.ndarray:
+        """Return draws (n, P, n_samples) in the units of y."""
+        scale, centre = self.y_scaler.scale[:, None], self.y_scaler.centre[:, None]
+        return y.double().cpu().numpy() * scale + centre
+
+    @property
+    def _latent_factor(self) -> Tensor:
+        """What the calibration multiplies the variance of f by."""
+        if self.calibration is None:
+            return torch.ones(self.q.n_outputs, dtype=torch.float64, device=self.q.a.device)
+        return torch.from_numpy(self.calibration.latent)
+
+    def _moments(self, mean: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of y for those of f."""
+        if self.calibration is None:
+            return predictive_moments(self.likelihood, mean, latent)
+        return mean, torch.from_numpy(self.calibration.variance(latent.numpy()))
 
     def _tensor(self, X: np.ndarray) -> Tensor:
         return torch.from_numpy(self.x_scaler.transform(X)).to(self.q.a.device, torch.float64)

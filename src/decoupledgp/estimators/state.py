@@ -17,6 +17,7 @@ from decoupledgp.estimators.prediction import Predictor
 from decoupledgp.kernels import check_kernel, se_ard
 from decoupledgp.likelihoods import check_likelihood, gaussian_likelihood, is_location_scale
 from decoupledgp.posteriors import DecoupledPosterior, SharedPosterior
+from decoupledgp.solvers.calibration import Calibration
 
 __all__ = ["State"]
 
@@ -51,6 +52,7 @@ class State:
         self.x_scaler = Standardizer(np.zeros((1, n_features)))
         self.y_scaler = Standardizer(np.zeros((1, n_outputs)))
         self._predictor: Predictor | None = None
+        self.calibration: Calibration | None = None
         if kernel is not None:
             check_kernel(kernel, n_features, n_outputs)
         if likelihood is not None:
@@ -75,7 +77,7 @@ class State:
         """Return the model ready to predict; built once after learning."""
         if self._predictor is None:
             self._predictor = Predictor(
-                self.posterior, self.likelihood, self.x_scaler, self.y_scaler
+                self.posterior, self.likelihood, self.x_scaler, self.y_scaler, self.calibration
             )
         return self._predictor
 

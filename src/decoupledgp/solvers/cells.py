@@ -1,0 +1,70 @@
+"""What is kept of the rows: where the mean's functions sit, and the target and weight of each.
+
+While there is room every row is a cell of its own. Later rows join the nearest cell: a row whose
+target differs from the present mean by r at its own place says that the mean should be r higher at
+the cell's centre. So nothing is lost but where exactly in its cell a row was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Cells", "nearby", "nearest"]
+
+ROWS_AT_ONCE = 1024
+
+
+class Cells:
+    """Centres and targets in the rows' own units, and counts; memory O(M_α (D + P))."""
+
+    def __init__(self, n_features: int, n_outputs: int):
+        self.centres = np.zeros((0, n_features))
+        self.targets = np.zeros((0, n_outputs))
+        self.counts = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def append(self, X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n p"]) -> None:
+        """Give every row a cell of its own."""
+        self.centres = np.concatenate([self.centres, X])
+        self.targets = np.concatenate([self.targets, Y])
+        self.counts = np.concatenate([self.counts, np.ones(len(X))])
+
+    def join(self, index: Int[np.ndarray, " n"], Y: Float[np.ndarray, "n p"]) -> None:
+        """Average targets into the cells that the index names."""
+        added = np.bincount(index, minlength=len(self)).astype(float)
+        sums = self.targets * self.counts[:, None]
+        np.add.at(sums, index, Y)
+        self.counts = self.counts + added
+        self.targets = sums / self.counts[:, None]
+
+    def keep(self, index: Int[np.ndarray, " k"]) -> None:
+        """Drop all other cells."""
+        self.centres, self.targets = self.centres[index], self.targets[index]
+        self.counts = self.counts[index]
+
+
+def nearest(
+    x: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "m d"]
+) -> Int[np.ndarray, " n"]:
+    """Return the nearest centre of each row. Time O(n m D), memory O(m)."""
+    centres32 = np.ascontiguousarray(centres.T, dtype=np.float32)
+    halves = 0.5 * np.square(centres32).sum(0)
+    out = np.empty(len(x), dtype=np.int64)
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        out[part] = (x[part].astype(np.float32) @ centres32 - halves).argmax(1)
+    return out
+
+
+def nearby(
+    some: Float[Tensor, "k d"], places: Float[Tensor, "m d"], count: int
+) -> Int[np.ndarray, " n"]:
+    """Return which places are among the `count` nearest of some. Time O(k m D), memory O(k m)."""
+    distance = torch.cdist(some.float(), places.float())
+    near = torch.topk(distance, min(count, len(places)), largest=False).indices
+    return np.unique(near.cpu().numpy())

@@ -1,0 +1,224 @@
+"""The optimal mean coefficients under Gaussian noise: (K_αX K_Xα/σ² + K_α) a = K_αX y/σ².
+
+Where every function has its row this is (K + λI)a = y, and sweeps solve it. With more rows than
+functions the sweeps' system of cells, each with the mean of its rows' targets and its share of the
+noise, is near it and serves as preconditioner: conjugate gradient on the full problem, whose directions
+are the cells' answers to the residuals of all rows. Each iteration takes one product with K_Xα,
+O(n M_α D), and lowers the energy, whatever the direction is worth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from decoupledgp.bases import Functions
+from decoupledgp.solvers.sweeps import BLOCK, DIRECTIONS, Sweeps, block_solution, product_by_rows
+
+__all__ = ["MeanProblem", "MeanSolution", "correct_block", "solve_mean"]
+
+PAIRS = 4
+"""Pairs of a local and a global sweep at most, before the last plain one."""
+
+REFINEMENTS = 8
+"""Conjugate gradient iterations on all rows at most."""
+
+ENOUGH = 0.003
+"""Stop when another step lowers the watched error by a smaller share than this."""
+
+Follow = Callable[["MeanSolution"], bool]
+"""Told of every step; a True stops the work early."""
+
+
+@dataclass
+class MeanProblem:
+    """Cells with their mean targets and counts, and the rows in them where they hold several.
+
+    `ratio` is σ²/ρ² of each output; all rows are standardised, in float64.
+    """
+
+    functions: Functions
+    centres: Float[Tensor, "m d"]
+    targets: Float[Tensor, "m p"]
+    counts: Float[Tensor, " m"]
+    ratio: Float[Tensor, " p"]
+    coordinates: Float[Tensor, "m d"]
+    x: Float[Tensor, "n d"] | None = None
+    y: Float[Tensor, "n p"] | None = None
+    cell: Int[Tensor, " n"] | None = None
+
+    @property
+    def noise(self) -> Float[Tensor, "m p"]:
+        """Each cell's share of the noise."""
+        return self.ratio / self.counts[:, None]
+
+    def sweeps(
+        self,
+        rng: np.random.Generator,
+        y: Float[Tensor, "m p"] | None = None,
+        x: Float[Tensor, "k d"] | None = None,
+    ) -> Sweeps:
+        """Return the cells' system, with other targets and further rows to follow if given."""
+        y = self.targets if y is None else y
+        system = (self.functions, self.centres, self.noise, y)
+        return Sweeps(*system, coordinates=self.coordinates, rng=rng, x=x)
+
+
+class MeanSolution(NamedTuple):
+    """Coefficients with y ≈ Ka, values at the centres, at rows learnt from and watched, and aᵀKa."""
+
+    a: Float[Tensor, "m p"]
+    at_centres: Float[Tensor, "m p"]
+    at_rows: Float[Tensor, "n p"]
+    watched: Float[Tensor, "k p"]
+    norm: Float[Tensor, " p"]
+
+
+def solve_mean(
+    problem: MeanProblem,
+    *,
+    rng: np.random.Generator,
+    watch: tuple[Float[Tensor, "k d"], Float[Tensor, "k p"]] | None = None,
+    start: Float[Tensor, "m p"] | None = None,
+    seconds: float = np.inf,
+    follow: Follow = lambda solution: False,
+) -> MeanSolution:
+    """Solve until the watched rows' error no longer falls, or the steps or seconds are used up.
+
+    `start` are coefficients to go on from, where every function has its row.
+    """
+    rows = None if watch is None else watch[0]
+    solver = (
+        _BySweeps(problem, rng, rows, start)
+        if problem.x is None
+        else _ByRefinement(problem, rng, rows)
+    )
+    begin = last = time.perf_counter()
+    error = np.inf
+    for _ in range(solver.most_steps):
+        solver.step()
+        took, last = time.perf_counter() - last, time.perf_counter()
+        solution = solver.solution()
+        if follow(solution):
+            break
+        former, error = error, _error(solution, watch)
+        if error > (1 - ENOUGH) * former or last - begin + 2 * took > seconds:
+            break
+    solver.finish()
+    return solver.solution()
+
+
+@torch.no_grad()
+def correct_block(problem: MeanProblem, a: Float[Tensor, "m p"], index: Int[Tensor, " b"]) -> None:
+    """Solve for some coefficients, in place, with all others as they are. Time O(b M_α D + b³)."""
+    functions = problem.functions.double()
+    values = product_by_rows(functions, problem.centres[index], a)
+    noise = problem.noise[index]
+    left = problem.targets[index] - values - noise * a[index]
+    a[index] += block_solution(functions.take(index), noise, left)
+
+
+def _error(solution: MeanSolution, watch: tuple[Tensor, Tensor] | None) -> float:
+    """Root mean squared error where it is watched, relative to each output's spread."""
+    if watch is None:
+        return 0.0
+    difference = (solution.watched - watch[1]).square().mean(0)
+    return float((difference / watch[1].var(0, correction=0).clamp_min(1e-12)).mean().sqrt())
+
+
+class _BySweeps:
+    """Every function has its row: a local and a global sweep per step, a plain one at the end."""
+
+    def __init__(
+        self,
+        problem: MeanProblem,
+        rng: np.random.Generator,
+        watched: Tensor | None,
+        start: Tensor | None,
+    ):
+        self.sweeps = problem.sweeps(rng, x=watched)
+        if start is not None:
+            self.sweeps.start_from(start)
+        self.most_steps = PAIRS if len(problem.centres) > BLOCK else 0
+
+    def step(self) -> None:
+        self.sweeps.run("LG")
+
+    def finish(self) -> None:
+        self.sweeps.run("Lg" if self.most_steps else "g")
+
+    def solution(self) -> MeanSolution:
+        a, n = self.sweeps.a, len(self.sweeps.y)
+        at_rows, watched = self.sweeps.values[:n], self.sweeps.values[n:]
+        return MeanSolution(a, at_rows, at_rows, watched, (a * at_rows).sum(0))
+
+
+class _Direction(NamedTuple):
+    """A change of a with its values at the centres, and at the rows learnt from and watched."""
+
+    a: Tensor
+    at_centres: Tensor
+    at_rows: Tensor
+
+
+class _ByRefinement:
+    """Conjugate gradient on ½‖y - K_Xα a‖²/λ + ½aᵀK_αa, preconditioned by the cells' own system."""
+
+    most_steps = REFINEMENTS
+
+    def __init__(self, problem: MeanProblem, rng: np.random.Generator, watched: Tensor | None):
+        assert problem.x is not None
+        assert problem.y is not None
+        assert problem.cell is not None
+        self.problem, self.rng, self.y, self.cell = problem, rng, problem.y, problem.cell
+        self.rows = problem.x if watched is None else torch.cat([problem.x, watched])
+        zeros = torch.zeros_like(problem.targets)
+        self.now = _Direction(zeros, zeros, self.y.new_zeros(len(self.rows), self.y.shape[1]))
+        self.directions: list[_Direction] = []
+
+    @torch.no_grad()
+    def step(self) -> None:
+        residual = self.y - self.now.at_rows[: len(self.y)]
+        direction = self._answer(residual)
+        for former in self.directions:
+            share = self._inner(former, direction) / self._inner(former, former)
+            direction = _combine(direction, -share, former)
+        self.directions = [*self.directions, direction][-DIRECTIONS:]
+        slope = (residual * direction.at_rows[: len(self.y)]).sum(0) / self.problem.ratio
+        slope = slope - (self.now.a * direction.at_centres).sum(0)
+        self.now = _combine(self.now, slope / self._inner(direction, direction), direction)
+
+    def finish(self) -> None:
+        """Nothing more to do: the energy's minimum is that of the error on these rows."""
+
+    def solution(self) -> MeanSolution:
+        now, n = self.now, len(self.y)
+        norm = (now.a * now.at_centres).sum(0)
+        return MeanSolution(now.a, now.at_centres, now.at_rows[:n], now.at_rows[n:], norm)
+
+    def _answer(self, residual: Tensor) -> _Direction:
+        """Return the cells' solution for the residuals of all rows."""
+        problem = self.problem
+        left = torch.zeros_like(self.now.a).index_add_(0, self.cell, residual)
+        left = left / problem.counts[:, None] - problem.noise * self.now.a
+        sweeps = problem.sweeps(self.rng, left)
+        sweeps.run("LGg" if len(left) > BLOCK else "g")
+        at_rows = product_by_rows(sweeps.product, self.rows, sweeps.a)
+        return _Direction(sweeps.a, sweeps.values, at_rows)
+
+    def _inner(self, one: _Direction, other: _Direction) -> Float[Tensor, " p"]:
+        n = len(self.y)
+        data = (one.at_rows[:n] * other.at_rows[:n]).sum(0) / self.problem.ratio
+        tiny = torch.finfo(data.dtype).tiny
+        return data + (one.a * other.at_centres).sum(0) + tiny
+
+
+def _combine(one: _Direction, share: Tensor, other: _Direction) -> _Direction:
+    return _Direction(*(a + share * b for a, b in zip(one, other, strict=True)))
