@@ -19,6 +19,7 @@ CHECKED = [
         "ops.multiscale",
         "posteriors",
         "collapsed",
+        "solvers",
         "ops.cholesky",
     )
 ]

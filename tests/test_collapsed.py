@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 import dense
 from decoupledgp.bases import MultiscaleBasis, PointBasis
 from decoupledgp.bound import elbo
-from decoupledgp.collapsed import Collapsed, Evidence
+from decoupledgp.collapsed import Collapsed, Evidence, log_evidence
 from decoupledgp.kernels import scaled_kernel, se_ard
 from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.posteriors import DecoupledMeasure
@@ -201,4 +201,21 @@ def test_duplicated_functions_do_not_break_it():
     once = PointBasis(problem.x[:4])
     assert_allclose(
         number(problem.collapsed(twice).bound()), number(problem.collapsed(once).bound()), rtol=1e-5
+    )
+
+
+def test_the_log_evidence_is_that_of_the_exact_gp_with_the_right_gradients():
+    problem = Problem()
+    functions = PointBasis(problem.x).at(problem.kernel.base_kernel)
+    K = functions.gram().detach().requires_grad_()
+    rho2, noise = (part.detach().clone().requires_grad_() for part in (problem.rho2, problem.noise))
+    expected = Evidence(functions, rho2, noise, problem.y).bound()
+    assert_allclose(log_evidence(K, rho2, noise, problem.y).detach(), expected.detach())
+    assert_gradients(lambda: log_evidence(K, rho2, noise, problem.y), [rho2, noise])
+    shift = torch.zeros_like(K).requires_grad_()  # symmetric changes of K only
+    assert_gradients(
+        lambda: log_evidence(
+            K.detach() + shift + shift.T, rho2.detach(), noise.detach(), problem.y
+        ),
+        [shift],
     )

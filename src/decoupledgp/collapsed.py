@@ -9,7 +9,7 @@ else (predictions, draws, KL) is the decoupled family's.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from torch import Tensor
 from decoupledgp.bases import Functions
 from decoupledgp.ops import safe_cholesky
 
-__all__ = ["Coefficients", "Collapsed", "Evidence", "precision_root"]
+__all__ = ["Coefficients", "Collapsed", "Evidence", "log_evidence", "precision_root"]
 
 
 class Coefficients(NamedTuple):
@@ -128,3 +128,44 @@ def precision_root(
     values = values.clamp_min(0)
     root = torch.linalg.solve_triangular(cholesky_K.T, vectors * values.sqrt(), upper=True)
     return values, torch.linalg.qr(root.T).R.T
+
+
+def log_evidence(
+    K: Float[Tensor, "n n"],
+    rho2: Float[Tensor, " p"],
+    noise: Float[Tensor, " p"],
+    y: Float[Tensor, "n p"],
+) -> Float[Tensor, ""]:
+    """Return Σ_p log N(y_p | 0, ρ²K + σ²I), with gradients in K, ρ² and σ² that come out of the forward pass.
+
+    The same number as `Evidence.bound`, several times faster to differentiate: with C = ρ²K + σ²I and
+    α = C⁻¹y the gradient in C is ½(ααᵀ - C⁻¹), and no derivative of a Cholesky factor is needed.
+    """
+    return _LogEvidence.apply(K, rho2, noise, y)
+
+
+class _LogEvidence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, rho2: Tensor, noise: Tensor, y: Tensor) -> Tensor:
+        value = K.new_zeros(())
+        grad_K, grad_rho2, grad_noise = (torch.zeros_like(part) for part in (K, rho2, noise))
+        for p in range(y.shape[1]):
+            C = rho2[p] * K
+            C.diagonal().add_(noise[p])
+            factor = torch.linalg.cholesky(C)
+            alpha = torch.cholesky_solve(y[:, [p]], factor)
+            log_det = factor.diagonal().log().sum()
+            value -= 0.5 * (y[:, p] @ alpha[:, 0]) + log_det + 0.5 * len(y) * math.log(2 * math.pi)
+            if any(ctx.needs_input_grad):
+                grad_C = torch.addmm(
+                    torch.cholesky_inverse(factor), alpha, alpha.T, beta=-0.5, alpha=0.5
+                )
+                grad_K += rho2[p] * grad_C
+                grad_rho2[p] = (grad_C * K).sum()
+                grad_noise[p] = grad_C.diagonal().sum()
+        ctx.save_for_backward(grad_K, grad_rho2, grad_noise)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(grads[0] * part for part in ctx.saved_tensors), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,33 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return self._shaped(mean), cov[..., 0] if self._y_is_flat else cov
         mean, std = predictor.marginals(X, std=return_std)
         return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.95, conformal: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower and upper ends of intervals that hold y with this probability.
+
+        By default those of a normal distribution with the predictive mean and standard deviation.
+        `conformal=True` takes the width, in standard deviations, that this share of the held-out rows
+        needed: it holds for exchangeable rows, whatever the distribution, up to what the model gained
+        by learning from them later. It needs a calibrated model (`calibration_`).
+        """
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be between 0 and 1. Got {coverage!r}")
+        check_is_fitted(self)
+        calibration = self._run.calibration
+        if not conformal:
+            width: Any = NormalDist().inv_cdf(0.5 + coverage / 2)
+        elif calibration is None:
+            raise ValueError(
+                "conformal intervals need rows that were held out; this model has none "
+                '(DecoupledGPRegressor with solver="sweeps" and over 1,024 rows does)'
+            )
+        else:
+            width = calibration.quantile(coverage)
+            width = width[0] if self._y_is_flat else width
+        mean, std = self.predict(X, return_std=True)
+        return mean - width * std, mean + width * std
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0

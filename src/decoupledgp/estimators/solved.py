@@ -123,6 +123,10 @@ class SolvedRun(State):
         self._install(PointBasis(no_rows), PointBasis(no_rows), self.own_kernel())
         self.posterior.mean_basis.at(self.posterior.kernel.base_kernel)  # raises if it does not fit
 
+    def modules(self) -> torch.nn.ModuleDict:
+        """Return everything with parameters."""
+        return torch.nn.ModuleDict({"posterior": self.posterior, "likelihood": self.likelihood})
+
     @property
     def kernel(self) -> ScaleKernel:
         """The kernel with one scale per output."""

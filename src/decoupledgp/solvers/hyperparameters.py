@@ -9,20 +9,22 @@ evidences, each an exact GP of one group, is climbed by L-BFGS.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from decoupledgp.bases import PointBasis
-from decoupledgp.collapsed import Evidence
+from decoupledgp.collapsed import log_evidence
 from decoupledgp.kernels import is_se_ard
 from decoupledgp.learners.batch import maximise
+from decoupledgp.likelihoods import SMALLEST_NOISE
 from decoupledgp.online import initialise_hyperparameters
+from decoupledgp.ops.threads import run_all
 
 __all__ = ["coordinates", "learn_hyperparameters", "neighbourhoods"]
 
@@ -30,13 +32,19 @@ GROUP = 256
 """Rows in a neighbourhood."""
 
 GROUPS = 48
-"""Neighbourhoods in all."""
+"""Neighbourhoods in all, for one output; fewer for several, each of which has factors of its own."""
 
 ROUNDS = (12, 25)
 """L-BFGS iterations with neighbours by the first length-scales, and with neighbours by those learnt."""
 
-STARTS = (1.0, 0.3, 0.1)
-"""Shares of the median distance that are tried as first length-scales."""
+STARTS = (1.0, 0.3, 0.1, 0.03, 0.01)
+"""Shares of the median distance that are tried as first length-scales, of all inputs together."""
+
+SINGLE_STARTS = (0.3, 0.1, 0.03)
+"""Shares of that which are then tried for one input after the other."""
+
+MOST_SINGLE = 32
+"""Inputs up to which they are tried one by one."""
 
 FIRST_NOISE = 0.1
 """First noise variance, as a share of the targets' variance."""
@@ -60,20 +68,23 @@ def learn_hyperparameters(
 
     Parameters that do not require gradients stay. Time O(GROUPS · GROUP³ P) per iteration.
     """
-    if not again:
-        _start(kernel, likelihood, x, y, rng)
-    modules = (kernel, likelihood)
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    for iterations in ROUNDS[1:] if again else ROUNDS:
-        groups = neighbourhoods(coordinates(kernel, x), rng)
+    modules = torch.nn.ModuleList([kernel, likelihood])
+    parameters = [p for p in modules.parameters() if p.requires_grad]
+    count = max(GROUPS // y.shape[1], GROUPS // 4)
+
+    def climb(groups: list[np.ndarray], iterations: int) -> float:
         objective = _Objective(kernel, likelihood, x, y, groups, parameters)
-        maximise(
-            objective,
-            parameters,
-            solver="lbfgs",
-            max_iter=iterations,
-            after_step=out_of_time,
-        )
+        maximise(objective, parameters, solver="lbfgs", max_iter=iterations, after_step=out_of_time)
+        return float(_Objective(kernel, likelihood, x, y, groups, [])())
+
+    if not again:
+        groups = neighbourhoods(x, rng, count=count)
+        reached = []
+        for values in _starts(kernel, likelihood, x, y, groups):
+            _set_values(modules, values)
+            reached.append((climb(groups, ROUNDS[0]), _values(modules)))
+        _set_values(modules, max(reached, key=lambda pair: pair[0])[1])
+    climb(neighbourhoods(coordinates(kernel, x), rng, count=count), ROUNDS[1])
 
 
 def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -118,44 +129,83 @@ class _Objective:
         self.size = sum(len(g) for g in groups) * y.shape[1]
 
     def __call__(self) -> Tensor:
-        pull = sum(
-            (p - start).square().sum() for p, start in zip(self.parameters, self.start, strict=True)
-        )
-        total: Any = 0.0
-        noise = self.likelihood.noise.reshape(-1)
-        for x, y in self.groups:
-            functions = PointBasis(x).at(self.kernel.base_kernel)
-            noises = noise.expand(y.shape[1])
-            total = total + Evidence(functions, self.kernel.outputscale, noises, y).bound()
-        return total / self.size - PULL * pull
+        """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
+        jobs = [partial(self._group, *group) for group in self.groups]
+        results = run_all(jobs, self.groups[0][0].device)
+        value = torch.stack([result[0] for result in results]).sum() / self.size
+        for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
+            slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size
+            value = value + ((p - p.detach()) * slope).sum() - PULL * (p - start).square().sum()
+        return value
+
+    def _group(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the log evidence of a group and its gradients."""
+        with torch.set_grad_enabled(bool(self.parameters)):
+            K = PointBasis(x).at(self.kernel.base_kernel).gram()
+            noise = self.likelihood.noise.reshape(-1).expand(y.shape[1])
+            value = log_evidence(K, self.kernel.outputscale, noise, y)
+            if not self.parameters:
+                return value, []
+            found = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        pairs = zip(self.parameters, found, strict=True)
+        return value.detach(), [torch.zeros_like(p) if g is None else g for p, g in pairs]
 
 
-def _start(
+def _starts(
     kernel: ScaleKernel,
     likelihood: GaussianLikelihood,
     x: Tensor,
     y: Tensor,
-    rng: np.random.Generator,
-) -> None:
-    """Median trick and a tenth of the variance as noise; shorter length-scales where they fit better.
+    groups: list[np.ndarray],
+) -> list[list[Tensor]]:
+    """Return values of all parameters to climb from, the last of them set.
 
-    From "all is noise" and long length-scales no gradient leads to a function that changes fast.
+    The median trick and noise that explains nearly all; and, from a search over shorter
+    length-scales with little noise, the greatest evidence. From the first no gradient leads to a
+    function that changes fast, from the second none to a faint one under much noise.
     """
-    given = bool(likelihood.raw_noise.any())
+    modules = torch.nn.ModuleList([kernel, likelihood])
+    given = bool(likelihood.raw_noise.any()) or not likelihood.raw_noise.requires_grad
     base = kernel.base_kernel
     fixed = not is_se_ard(base) or bool(base.raw_lengthscale.any())
     fixed = fixed or not base.raw_lengthscale.requires_grad
     initialise_hyperparameters(kernel, likelihood, x, y)
+    starts = [_values(modules)]
     with torch.no_grad():
-        if not given and likelihood.raw_noise.requires_grad:
-            likelihood.noise = FIRST_NOISE * likelihood.noise
-    if fixed:
-        return
-    median = base.lengthscale.detach().clone()
-    groups = neighbourhoods(coordinates(kernel, x), rng)
+        if not given:
+            likelihood.noise = (FIRST_NOISE * likelihood.noise).clamp_min(2 * SMALLEST_NOISE)
+    if not fixed:
+        _shorten(base, _Objective(kernel, likelihood, x, y, groups[: len(groups) // 4 + 1], []))
+    return [*starts, _values(modules)]
+
+
+@torch.no_grad()
+def _shorten(base: Kernel, objective: _Objective) -> None:
+    """Set the length-scales of the greatest evidence among shares of the present ones."""
+    scales = base.lengthscale.detach().clone()
+    scales = _best([share * scales for share in STARTS], base, objective)
+    n_features = scales.shape[1]
+    for d in range(n_features if 1 < n_features <= MOST_SINGLE else 0):
+        factors = torch.ones(len(SINGLE_STARTS) + 1, 1, n_features).to(scales)
+        factors[1:, 0, d] = torch.tensor(SINGLE_STARTS).to(scales)
+        scales = _best([factor * scales for factor in factors], base, objective)
+
+
+def _best(tried: list[Tensor], base: Kernel, objective: _Objective) -> Tensor:
+    """Set and return the length-scales of the greatest evidence."""
     values = []
-    with torch.no_grad():
-        for share in STARTS:
-            base.lengthscale = share * median
-            values.append(float(_Objective(kernel, likelihood, x, y, groups, [])()))
-        base.lengthscale = STARTS[int(np.argmax(values))] * median
+    for scales in tried:
+        base.lengthscale = scales
+        values.append(float(objective()))
+    base.lengthscale = tried[int(np.nanargmax(values))]
+    return base.lengthscale.detach().clone()
+
+
+def _values(module: nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in module.parameters()]
+
+
+@torch.no_grad()
+def _set_values(module: nn.Module, values: list[Tensor]) -> None:
+    for p, value in zip(module.parameters(), values, strict=True):
+        p.copy_(value)

@@ -1,10 +1,12 @@
-"""The optimal mean coefficients under Gaussian noise: (K_αX K_Xα/σ² + K_α) a = K_αX y/σ².
+"""The mean's coefficients under Gaussian noise: the GP of all rows, each row's function that of its cell.
 
-Where every function has its row this is (K + λI)a = y, and sweeps solve it. With more rows than
-functions the sweeps' system of cells, each with the mean of its rows' targets and its share of the
-noise, is near it and serves as preconditioner: conjugate gradient on the full problem, whose directions
-are the cells' answers to the residuals of all rows. Each iteration takes one product with K_Xα,
-O(n M_α D), and lowers the energy, whatever the direction is worth.
+The exact GP has a function per row with the coefficient a_n = (y_n - f(x_n))/λ, λ = σ²/ρ²: where every
+row has its function, (K + λI)a = y, and sweeps solve it. With more rows than functions the rows of a
+cell share the function at its centre, a_j = Σ_{n in j} (y_n - f(x_n))/λ, with f taken where the rows
+are. The system of the cells alone, each with the mean of its rows' targets and its share of the noise,
+is near that and gives the directions: its answers to the residuals of all rows. Along each, made
+conjugate to the former ones, ½‖y - K_Xα a‖²/λ + ½aᵀK_αa is minimised, so that no step can diverge;
+it takes one product with K_Xα, O(n M_α D).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PAIRS = 4
 """Pairs of a local and a global sweep at most, before the last plain one."""
 
 REFINEMENTS = 8
-"""Conjugate gradient iterations on all rows at most."""
+"""Steps on all rows at most."""
 
 ENOUGH = 0.003
 """Stop when another step lowers the watched error by a smaller share than this."""
@@ -169,7 +171,7 @@ class _Direction(NamedTuple):
 
 
 class _ByRefinement:
-    """Conjugate gradient on ½‖y - K_Xα a‖²/λ + ½aᵀK_αa, preconditioned by the cells' own system."""
+    """Cells of several rows: steps along the cells' answers to the residuals of all rows."""
 
     most_steps = REFINEMENTS
 
@@ -196,7 +198,7 @@ class _ByRefinement:
         self.now = _combine(self.now, slope / self._inner(direction, direction), direction)
 
     def finish(self) -> None:
-        """Nothing more to do: the energy's minimum is that of the error on these rows."""
+        """Nothing more to do: the last step was the best one for the error on these rows."""
 
     def solution(self) -> MeanSolution:
         now, n = self.now, len(self.y)

@@ -5,7 +5,7 @@ file, taken with zeros in its own place, stands in the header. (It guards agains
 against an author who means harm; for that, sizes are checked before memory is asked for.)
 
 Metadata of the header: `format`, `format_version`, `content` (JSON), `sha256`. Tensors are named
-`group/name`, with the groups posterior, likelihood, adam, x_scaler, y_scaler, first_rows, and
+`group/name`, with the groups posterior, likelihood, adam, x_scaler, y_scaler, first_rows, solved, and
 start_kernel and start_likelihood: the constructor's, from which a stream in its first rows begins
 again.
 """
@@ -16,7 +16,7 @@ import errno
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,8 +33,10 @@ from decoupledgp.data import Standardizer
 from decoupledgp.estimators.batch_state import BatchState
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import Settings
+from decoupledgp.estimators.solved import Sizes, SolvedRun
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner
+from decoupledgp.solvers import calibrate
 from decoupledgp.storage.file import UNFIT, ModelFileError, pack, replace_file, unpack
 from decoupledgp.storage.specs import describe, freeze, frozen, rebuild, set_state, state
 
@@ -135,6 +137,16 @@ def _run_content(run: State) -> dict[str, Any]:
     }
     if isinstance(run, BatchState):
         return {**content, "basis": run.basis}
+    if isinstance(run, SolvedRun):
+        return {
+            **content,
+            "sizes": asdict(run.sizes),
+            "solved_rows": run.solved_rows,
+            "learnt_rows": run.learnt_rows,
+            "calibrated": run.calibration is not None,
+            "frozen": frozen(run.modules()),
+            "rng": run.rng.bit_generator.state,
+        }
     assert isinstance(run, Run)
     return {
         **content,
@@ -157,6 +169,8 @@ def _tensors(model: GPRegressor) -> dict[str, Tensor]:
         "start_kernel": {} if run.given_kernel is None else state(run.given_kernel),
         "start_likelihood": {} if run.given_likelihood is None else state(run.given_likelihood),
     }
+    if isinstance(run, SolvedRun):
+        groups["solved"] = _solved_tensors(run)
     if isinstance(run, Run):
         groups["adam"] = run.online.learner.moments()
         groups["first_rows"] = _first_rows_tensors(run)
@@ -164,6 +178,17 @@ def _tensors(model: GPRegressor) -> dict[str, Tensor]:
         f"{group}/{name}": _own(value)
         for group, values in groups.items()
         for name, value in values.items()
+    }
+
+
+def _solved_tensors(run: SolvedRun) -> dict[str, np.ndarray | Tensor]:
+    return {
+        "centres": run.cells.centres,
+        "targets": run.cells.targets,
+        "counts": run.cells.counts,
+        "residuals": run.residuals,
+        "latent": run.latent,
+        "cov_bound": run.cov_bound,
     }
 
 
@@ -230,7 +255,11 @@ def _restore_run(content: dict[str, Any], groups: Groups, **start: Any) -> State
     n_features, n_outputs = len(x_scaler.centre), len(y_scaler.centre)
     _check_sizes(content, groups["posterior"], n_features, n_outputs)
     shape = {"n_features": n_features, "n_outputs": n_outputs}
-    make = _batch_state if "basis" in content else _online_run
+    make: Callable[..., State] = _online_run
+    if "basis" in content:
+        make = _batch_state
+    elif "sizes" in content:
+        make = _solved_run
     run = make(content, groups, **shape, **start)
     run.x_scaler, run.y_scaler = x_scaler, y_scaler
     run.iteration, run.n_rows = _count(content["iteration"]), _count(content["n_rows"])
@@ -264,6 +293,39 @@ def _batch_state(content: dict[str, Any], groups: Groups, **known: Any) -> Batch
     device = torch.device(content["device"])
     run = BatchState(basis=content["basis"], device=device, **known)
     _fill(run, content, groups)
+    return run
+
+
+def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> SolvedRun:
+    run = SolvedRun(Sizes(**content["sizes"]), rng=_generator(content["rng"]), **known)
+    _fill(run, content, groups)
+    freeze(run.modules(), content["frozen"])
+    stored = {name: value.numpy() for name, value in groups["solved"].items()}
+    m, k = len(stored["counts"]), len(stored["residuals"])
+    n_features, n_outputs = known["n_features"], known["n_outputs"]
+    shapes = {
+        "centres": (m, n_features),
+        "targets": (m, n_outputs),
+        "counts": (m,),
+        "residuals": (k, n_outputs),
+        "latent": (k, n_outputs),
+        "cov_bound": (n_outputs,),
+    }
+    for name, shape in shapes.items():
+        right = stored[name].shape == shape and stored[name].dtype == np.float64
+        _require(right, f"shape and type of {name}")
+    _require(m == run.posterior.n_mean, "number of cells")
+    cells = run.cells
+    cells.centres, cells.targets, cells.counts = (
+        stored[name] for name in ("centres", "targets", "counts")
+    )
+    run.residuals, run.latent = stored["residuals"], stored["latent"]
+    run.cov_bound = groups["solved"]["cov_bound"]
+    run.solved_rows, run.learnt_rows = (
+        _count(content[name]) for name in ("solved_rows", "learnt_rows")
+    )
+    if content["calibrated"]:
+        run.calibration = calibrate(run.residuals, run.latent)
     return run
 
 

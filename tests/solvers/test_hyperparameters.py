@@ -1,0 +1,104 @@
+"""Kernel and noise from neighbourhoods."""
+
+import numpy as np
+import torch
+
+from decoupledgp.kernels import scaled_kernel, se_ard
+from decoupledgp.likelihoods import gaussian_likelihood
+from decoupledgp.solvers.hyperparameters import (
+    coordinates,
+    learn_hyperparameters,
+    neighbourhoods,
+)
+
+
+def learnt(x, y, prepare=None, seed=0):
+    x, y = torch.tensor(x), torch.tensor(y.reshape(len(x), -1))
+    kernel = scaled_kernel(se_ard(x.shape[1]).double(), y.shape[1]).double()
+    likelihood = gaussian_likelihood(y.shape[1]).double()
+    if prepare is not None:
+        prepare(kernel, likelihood)
+    learn_hyperparameters(kernel, likelihood, x, y, rng=np.random.default_rng(seed))
+    scales = kernel.base_kernel.lengthscale.detach().numpy().ravel()
+    return kernel, likelihood, scales
+
+
+def draw(n=700, scales=(0.5, 2.0), noise=0.1, seed=0):
+    """Rows of a draw from the prior itself."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (n, len(scales)))
+    z = x / np.array(scales)
+    K = np.exp(-0.5 * ((z[:, None] - z) ** 2).sum(-1))
+    f = np.linalg.cholesky(K + 1e-8 * np.eye(n)) @ rng.standard_normal(n)
+    return x, f + noise * rng.standard_normal(n)
+
+
+def test_the_prior_that_made_the_rows_is_found():
+    kernel, likelihood, scales = learnt(*draw())
+    assert np.all(np.abs(np.log(scales / [0.5, 2.0])) < 0.4)
+    assert abs(np.log(likelihood.noise.item() / 0.01)) < 0.4
+    assert 0.2 < kernel.outputscale.item() < 5
+
+
+def test_short_structure_that_random_rows_cannot_see_is_found():
+    """20,000 rows, waves of length 0.03 on [0, 10]: 256 random rows are 0.04 apart."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, (20000, 1))
+    y = np.sin(2 * np.pi * x / 0.03)[:, 0] + 0.1 * rng.standard_normal(20000)
+    _, likelihood, scales = learnt((x - 5) / 2.9, y)
+    assert scales[0] < 0.01
+    assert likelihood.noise.item() < 0.05
+
+
+def test_an_input_with_fast_changes_among_slow_ones_is_found():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.7, 1.7, (5000, 3))
+    y = np.sin(40 * x[:, 2]) + 0.3 * x[:, 0] + 0.1 * rng.standard_normal(5000)
+    _, _, scales = learnt(x, y)
+    assert scales[2] < 0.1 < 0.5 < scales[:2].min()
+
+
+def test_a_faint_function_under_much_noise_is_found():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.7, 1.7, (4000, 2))
+    _, likelihood, scales = learnt(x, np.sin(3 * x[:, 0]) * 0.5 + rng.standard_normal(4000))
+    assert 0.1 < scales[0] < 3
+    assert 0.8 < likelihood.noise.item() < 1.2
+
+
+def test_inputs_that_do_not_matter_get_long_scales():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((800, 3))
+    _, _, scales = learnt(x, np.sin(2 * x[:, 0]))
+    assert scales[1:].min() > 3 * scales[0]
+
+
+def test_what_is_fixed_stays_and_what_is_given_is_where_it_begins():
+    def fix(kernel, likelihood):
+        kernel.base_kernel.lengthscale = torch.tensor([[0.7, 0.9]], dtype=torch.float64)
+        kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+        likelihood.noise = torch.tensor([[0.3]], dtype=torch.float64)
+        likelihood.raw_noise.requires_grad_(False)
+
+    kernel, likelihood, scales = learnt(*draw(300), prepare=fix)
+    assert np.allclose(scales, [0.7, 0.9])
+    assert np.isclose(likelihood.noise.item(), 0.3)
+    assert kernel.outputscale.item() != 1
+
+
+def test_neighbourhoods_are_of_neighbours_at_several_densities():
+    places = torch.rand(8000, 2, generator=torch.Generator().manual_seed(0)).double()
+    groups = neighbourhoods(places, np.random.default_rng(0), size=100, count=10)
+    assert all(len(set(group)) == 100 for group in groups)
+    spread = [places[torch.from_numpy(group)].var(0).sum().item() for group in groups]
+    assert min(spread) < 0.1 * max(spread)
+    assert max(spread) > 0.8 * places.var(0).sum().item()
+    (few,) = neighbourhoods(places[:50], np.random.default_rng(0))
+    assert list(few) == list(range(50))
+
+
+def test_coordinates_are_in_length_scales():
+    kernel = scaled_kernel(se_ard(2).double(), 1).double()
+    kernel.base_kernel.lengthscale = torch.tensor([[2.0, 4.0]], dtype=torch.float64)
+    x = torch.tensor([[2.0, 4.0]], dtype=torch.float64)
+    assert torch.allclose(coordinates(kernel, x), torch.ones(1, 2).double())
