@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -17,7 +17,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers  ## every number of the README and docs
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
@@ -36,6 +36,9 @@ bench-systems: $(READY)   ## the five systems and three families on kin40k
 
 bench-costs: $(READY)     ## what a step of every system costs as its basis grows
 	$(BIN)/python -m benchmarks.costs
+
+bench-peers: $(READY)     ## the defaults beside GPyTorch's SVGP and gradient boosting; needs a data folder
+	$(BIN)/python -m benchmarks.peers
 
 clean:
 	rm -rf $(VENV) out

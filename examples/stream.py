@@ -5,7 +5,7 @@ import numpy as np
 from decoupledgp import DecoupledGPRegressor
 
 rng = np.random.default_rng(0)
-model = DecoupledGPRegressor(n_mean_basis=1000, n_cov_basis=50, batch_size=256, random_state=0)
+model = DecoupledGPRegressor(n_mean_basis=1000, n_cov_basis=50, random_state=0)
 
 
 def chunk(n: int) -> tuple[np.ndarray, np.ndarray]:

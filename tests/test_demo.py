@@ -67,6 +67,11 @@ def test_command_line(tmp_path):
     command = [sys.executable, "-m", "decoupledgp", "demo", "--max-iter", "3", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "decoupled, M_α = 4096, M_β = 128" in done.stdout
+    (row,) = [line for line in done.stdout.splitlines() if "calibrated" in line and "%" in line]
+    nmse, nll, coverage = (float(cell.strip(" %")) for cell in row.split("│")[2:5])
+    assert nmse < 0.01
+    assert nll < -1
+    assert 93 < coverage < 97
     assert "coverage" in done.stdout
     assert (out / "figure1.png").read_bytes().startswith(b"\x89PNG")
 

@@ -22,7 +22,9 @@ def main() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out"),
-    max_iter: Annotated[int, typer.Option(min=1, help="Minibatches to learn from.")] = 500,
+    max_iter: Annotated[
+        int, typer.Option(min=1, help="Minibatches for the models learnt by gradients.")
+    ] = 500,
 ) -> None:
     """Train on bundled data, print the comparison, draw the paper's figure 1."""
     from decoupledgp.demo import run_demo

@@ -311,6 +311,8 @@ def test_contradictions_are_refused():
     model = DecoupledGPRegressor(max_iter=3).fit(X[:100], Y[:100])
     with pytest.raises(ValueError, match="cannot go on by sweeps"):
         model.set_params(max_iter=None).partial_fit(X[:10], Y[:10])
+    with pytest.raises(ValueError, match="no gradients go on"):
+        DecoupledGPRegressor().fit(X[:50], Y[:50]).set_params(max_iter=3).partial_fit(X[:9], Y[:9])
     with pytest.raises(ValueError, match="coverage must be"):
         fitted().predict_interval(NEW, 1.5)
     with pytest.raises(ValueError, match="held out"):

@@ -247,6 +247,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         and no row is kept (except the very first ones, until there are 32).
         """
         if not self._is_solved():
+            if isinstance(getattr(self, "_run", None), SolvedRun):
+                raise ValueError(
+                    'this model was begun with solver="sweeps"; no gradients go on from it'
+                )
             return super().partial_fit(X, y)
         first = not hasattr(self, "_run")
         X, Y = self._check_rows(X, y, reset=first)

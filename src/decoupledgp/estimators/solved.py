@@ -415,10 +415,10 @@ class SolvedRun(State):
         self.solved_rows = self.n_rows
 
     def _bound(self, y: Tensor, solution: MeanSolution) -> float:
-        """Return the bound on the rows learnt from."""
+        """Return the bound on the rows learnt from, scaled to those that are held out too."""
         noise, rho2 = self._noise(), self.kernel.outputscale.detach()
-        fit = torch.log(2 * torch.pi * noise) * len(y)
-        fit = fit + (y - solution.at_rows).square().sum(0) / noise
+        fit = torch.log(2 * torch.pi * noise) + (y - solution.at_rows).square().mean(0) / noise
+        fit = fit * self.n_rows
         return float((self.cov_bound - 0.5 * (fit + solution.norm / rho2)).sum())
 
     def _stream_bound(self, x: Tensor, y: Tensor) -> float:
