@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
 
-test: $(READY)            ## all tests
-	$(BIN)/python -m pytest
+test: $(READY)            ## all tests, on two cores
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from decoupledgp import DecoupledGPRegressor
@@ -28,16 +27,6 @@ def test_figure_1s_message(seed):
     assert decoupled < small / 4
 
 
-@pytest.fixture
-def two_threads():
-    """Two threads for one long test; all others have one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("two_threads")
 def test_kin40k_with_the_papers_preset():
     """Test RMSE ≤ 0.26 with M_α = 4096, M_β = 128 and 1,000 iterations; the bound's error bars cover."""
     split = load_kin40k()

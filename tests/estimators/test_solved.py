@@ -212,6 +212,50 @@ def test_a_half_life_follows_what_drifts():
     assert error[1] < 0.3 * error[0]
 
 
+def test_a_fading_stream_learns_its_kernel_again_and_never_forgets_all():
+    X, y = rows(1200)
+    model = stream(DecoupledGPRegressor(half_life=600, random_state=0), X[:600], y[:600], 20)
+    assert model._run.learnt_rows > 300
+    model.partial_fit(X[600:], y[600:])
+    assert nmse(model, NEW) < 0.1
+    short = DecoupledGPRegressor(50, half_life=1, random_state=0).fit(X[:100], y[:100])
+    short.partial_fit(X[100:400], y[100:400])
+    assert np.isfinite(short.predict(NEW)).all()
+
+
+def test_scales_that_change_take_the_calibration_with_them():
+    X, y = rows(3000)
+    model = DecoupledGPRegressor(random_state=0).partial_fit(X[:1300], 1e-3 * y[:1300])
+    stream(model, X[1300:], y[1300:], 1700)
+    _, std = model.predict(NEW, return_std=True)
+    assert np.all(std > 0.01)
+
+
+def test_an_error_in_a_stream_leaves_everything_as_it_was(monkeypatch):
+    model = DecoupledGPRegressor(random_state=0).fit(X[:300], Y[:300])
+    twin = DecoupledGPRegressor(random_state=0).fit(X[:300], Y[:300])
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    for name in ("solve_mean", "correct_block"):
+        with monkeypatch.context() as patched:
+            patched.setattr(solved, name, fail)
+            size = 300 if name == "solve_mean" else 20
+            with pytest.raises(MemoryError):
+                model.partial_fit(X[300 : 300 + size], Y[300 : 300 + size])
+    for one in (model, twin):
+        one.partial_fit(X[300:700], Y[300:700])
+    assert_array_equal(model.predict(NEW), twin.predict(NEW))
+    assert len(model.history_) == len(twin.history_)
+
+
+def test_no_covariance_functions():
+    model = DecoupledGPRegressor(n_cov_basis=0, random_state=0).fit(X[:1500], Y[:1500])
+    assert model.n_cov_basis_ == 0
+    assert nmse(model, NEW) < 0.01
+
+
 # ---- files, time, interruptions ----
 
 
@@ -262,11 +306,12 @@ def test_ctrl_c_before_the_first_step_leaves_what_was():
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     model = DecoupledGPRegressor(random_state=0).fit(X[:200], Y[:200])
     before = model.predict(NEW)
+    wide = np.column_stack([X, X])
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            model.fit(X, Y)
+            model.fit(wide, Y)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, usual)

@@ -239,6 +239,24 @@ def test_a_full_row_each_is_kernel_ridge_regression():
     assert_allclose(found.a, solution(K, noise, y.numpy()), rtol=1e-6, atol=1e-7)
 
 
+def test_many_outputs_have_smaller_blocks_and_are_solved_all_the_same():
+    """1,500 rows are one block for two outputs, and two for three."""
+    rng = np.random.default_rng(0)
+    x, y = torch.tensor(rng.uniform(-6, 6, (1500, 2))), torch.tensor(rng.standard_normal((1500, 3)))
+    task = MeanProblem(
+        functions=PointBasis(x).at(kernel()),
+        centres=x,
+        targets=y,
+        counts=torch.ones(1500, dtype=torch.float64),
+        ratio=torch.full((3,), 0.5, dtype=torch.float64),
+        coordinates=x / torch.tensor(S),
+    )
+    found = solve_mean(task, rng=np.random.default_rng(0))
+    K = dense.se_gram(x.numpy(), x.numpy(), S)
+    expected = K @ np.linalg.solve(K + 0.5 * np.eye(1500), y.numpy())
+    assert_allclose(found.at_rows, expected, atol=0.02)
+
+
 def test_time_ends_the_work():
     task = problem()
     calls = []

@@ -71,8 +71,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         How the model is found. "sweeps" is for Gaussian noise and the decoupled family on inducing
         points; None is "sweeps" where it can be.
     max_seconds : float, default=None
-        Time for `fit`, for "sweeps": fewer mean functions and sweeps where it is short. It can be
-        missed by a second or so on tables of many thousand rows.
+        Time for `fit`, for "sweeps": fewer mean functions and sweeps where it is short. A step that
+        has begun is finished, so that it can be missed on tables of many thousand rows.
     half_life : float, default=None
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     family : {"decoupled", "hybrid", "orthogonal"}, default="decoupled"
@@ -106,13 +106,13 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         Whether the covariance basis is the first part of the mean basis too. With equal sizes this
         is the ordinary sparse GP with one basis.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the parameters and of the mean's training. The covariance part and all predictions
-        are computed in float64.
+        Type of the parameters and of the mean's training by gradients. The covariance part, all
+        predictions and everything that is solved for are float64.
     device : str, default=None
         PyTorch device to learn on; None is the CPU.
     random_state : int, RandomState instance or None, default=None
         Fixes the order of rows, the choice of functions and of the KL's columns: a run repeats
-        exactly on the same machine.
+        exactly on the same machine (with `max_seconds`, as far as the clock does).
     verbose : int, default=0
         1 shows a progress bar.
     callbacks : list of callables, default=None
@@ -234,8 +234,15 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         """
         if not self._is_solved():
             return super().fit(X, y)
-        X, Y = self._check_rows(X, y, reset=True)
-        return self._solve(X, Y)
+        before, run = dict(self.__dict__), self.__dict__.get("_run")
+        try:
+            X, Y = self._check_rows(X, y, reset=True)
+            return self._solve(X, Y)
+        except BaseException:
+            if self.__dict__.get("_run") is run:  # nothing was learnt: nothing is changed
+                self.__dict__.clear()
+                self.__dict__.update(before)
+            raise
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows; never starts over.

@@ -6,6 +6,7 @@ variances calibrated on rows held out (or, in a stream, on rows before they are 
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable
@@ -61,11 +62,11 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 2000
 GROWTH = 1.25
 """A stream's mean is solved for as a whole again when the rows have grown by this factor since."""
 
-TOGETHER = 128
-"""New rows that are solved for at once, with their neighbours."""
+TOGETHER, NEIGHBOURS = 128, 256
+"""New rows that are solved for at once, and how many neighbours each brings at most."""
 
-FADED = 0.05
-"""A cell whose rows count for less than this is given away."""
+FADED, SMALLEST_COUNT = 0.05, 1e-12
+"""A cell whose rows count for less than the first is given away; none counts for less than the second."""
 
 FEWEST_SCORES = 100
 """Residuals below which variances are left as the model has them."""
@@ -73,8 +74,11 @@ FEWEST_SCORES = 100
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
 
-SWEEPS_EXPECTED = 10
-"""Kernel matrices' worth of products by which M_α is chosen for a time limit."""
+SWEEPS_EXPECTED, PRODUCTS_EXPECTED = 10, 4
+"""Products with K_α and, where rows share functions, with K_Xα by which M_α is chosen for a time limit."""
+
+COPIED = ("x_scaler", "y_scaler", "cells", "history", "rng")
+"""What is written to in place while a stream goes on."""
 
 Follow = Callable[[dict[str, Any]], bool]
 
@@ -116,7 +120,7 @@ class SolvedRun(State):
         self.sizes, self.rng = sizes, rng
         self.cells = Cells(n_features, n_outputs)
         self.residuals, self.latent = np.zeros((0, n_outputs)), np.zeros((0, n_outputs))
-        self.solved_rows, self.learnt_rows = 0, 0
+        self.solved_rows, self.learnt_rows, self.joined_rows = 0, 0, 0
         self.cov_bound = torch.zeros(n_outputs, dtype=self.dtype)
         self.likelihood = self.own_likelihood()
         no_rows = torch.empty(0, n_features, dtype=self.dtype)
@@ -135,7 +139,7 @@ class SolvedRun(State):
     def fit(self, X: np.ndarray, Y: np.ndarray, follow: Follow) -> None:
         """Learn from a table, from scratch. `follow` is told of every step and may end the work.
 
-        Time O(N_used M_α D) per step, after O(12 · 512³ P) per step of the hyper-parameters; memory
+        Time O(N_used M_α D) per step, after O(48 · 256³) per step of the hyper-parameters; memory
         O(N_used (D + P) + M_α P + P M_β²).
         """
         clock = _Clock(self.sizes.max_seconds)
@@ -161,22 +165,27 @@ class SolvedRun(State):
         self._rebuild(problem)
         watch = (x[held], y[held]) if n_held else None
         fitted = problem.targets if problem.y is None else problem.y
+        stopped = False
 
         def followed(solution: MeanSolution) -> bool:
+            nonlocal stopped
             with finish_first():
                 self._set_mean(solution.a)
                 self.iteration += 1
                 self.seconds = clock.seconds
                 errors = (solution.watched, watch[1]) if watch else (solution.at_rows, fitted)
                 record = self.record(self._bound(fitted, solution), nmse(*errors))
-            return follow(record)
+            stopped = follow(record)
+            return stopped
 
         left = clock.limit - clock.seconds
         solution = solve_mean(
             problem, rng=self.rng, watch=watch, seconds=MEAN_SHARE * left, follow=followed
         )
-        followed(solution)
+        if problem.x is None and not stopped:
+            followed(solution)  # the last sweep is none of the steps
         with finish_first():
+            self._set_mean(solution.a)
             self._absorb(problem, solution)
             if watch:
                 self._score(*watch)
@@ -189,28 +198,52 @@ class SolvedRun(State):
     def more(self, X: np.ndarray, Y: np.ndarray, follow: Follow) -> bool:
         """Go on from further rows: predict them, keep what they say, correct the mean around them.
 
-        Time O(n M_α D), and now and then, when the rows have grown by a quarter, a whole solution of
-        O(M_α² D); neither grows with the rows that came before once the mean's basis is full.
+        A block solution per 128 rows, O(2,048 M_α D) each, or where that is less two sweeps over all
+        cells; and when the rows have grown by a quarter a whole solution, O(M_α² D) per sweep. None of
+        it grows with the rows that came before once the mean's basis is full. An error leaves
+        everything as it was.
         """
-        clock = _Clock(None)
-        with finish_first():
-            self.x_scaler.update(X)
-            self.y_scaler.update(Y)
-            x, y = self.tensors(X, Y)
-            before = self._predict(x)
-            self._score(x, y)
-            if self.sizes.half_life:
-                self._fade(0.5 ** (len(X) / self.sizes.half_life))
-            self.n_rows += len(X)
-            touched = self._add(X, Y)
-            if self.n_rows > GROWTH * self.solved_rows:
-                self._solve_again(touched.a)
-            else:
-                self._correct(touched)
-            self.iteration += 1
-            self.seconds += clock.seconds
-            record = self.record(self._stream_bound(x, y), nmse(before, y))
+        clock, before = _Clock(None), self._snapshot()
+        try:
+            with finish_first():
+                record = self._learn_more(X, Y, clock)
+        except BaseException:
+            self._go_back(before)
+            raise
         return follow(record)
+
+    def _learn_more(self, X: np.ndarray, Y: np.ndarray, clock: _Clock) -> dict[str, Any]:
+        self.x_scaler.update(X)
+        self.y_scaler.update(Y)
+        x, y = self.tensors(X, Y)
+        predicted = self._predict(x)
+        error = nmse(predicted, y)
+        self._score(x, y)
+        if self.sizes.half_life:
+            self._fade(0.5 ** (len(X) / self.sizes.half_life))
+        self.n_rows += len(X)
+        touched = self._add(X, Y)
+        since, weight = self.n_rows - self.solved_rows, float(self.cells.counts.sum())
+        if since > (GROWTH - 1) * min(self.solved_rows, weight):
+            self._solve_again(touched.a)
+        elif len(touched.cells) * BLOCK > SWEEPS_EXPECTED * TOGETHER * len(self.cells):
+            self._sweep_once(touched)
+        else:
+            self._correct(touched)
+        self.iteration += 1
+        self.seconds += clock.seconds
+        return self.record(self._stream_bound(*self.tensors(X, Y)), error)
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Return all that learning changes; arrays are replaced, not written to, but for these."""
+        copied = {name: copy.deepcopy(getattr(self, name)) for name in COPIED}
+        return {**self.__dict__, **copied, "modules": copy.deepcopy(self.modules().state_dict())}
+
+    def _go_back(self, before: dict[str, Any]) -> None:
+        modules = before.pop("modules")
+        self.__dict__.update(before)
+        self.modules().load_state_dict(modules)
+        self.changed()
 
     @property
     def _most_mean(self) -> int:
@@ -245,7 +278,7 @@ class SolvedRun(State):
         np.add.at(sums, cell, np.column_stack([X[kept], Y[kept]]))
         means = sums / counts[:, None]
         self.cells.append(means[:, : X.shape[1]], means[:, X.shape[1] :])
-        self.cells.counts = counts
+        self.cells.counts, self.joined_rows = counts, len(kept)
         log.info("%s rows in %s cells", f"{len(kept):,}", f"{len(used):,}")
         problem = self._problem()
         problem.x, problem.y, problem.cell = x[kept], y[kept], torch.from_numpy(cell)
@@ -257,11 +290,17 @@ class SolvedRun(State):
             return len(x)
         some = x[torch.arange(2048) % len(x)]
         functions = PointBasis(some).at(self.kernel.base_kernel).double()
-        begin = time.perf_counter()
-        product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
-        rate = 2048**2 / (time.perf_counter() - begin)
-        left = max(MEAN_SHARE * (clock.limit - clock.seconds), 0.1)
-        return max(BLOCK, int((left * rate / SWEEPS_EXPECTED) ** 0.5))
+        for _ in range(2):  # the first call is slower
+            begin = time.perf_counter()
+            product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
+            rate = 2048**2 / (time.perf_counter() - begin)
+        left = max(MEAN_SHARE * (clock.limit - clock.seconds), 0.1) * rate
+        every = int((left / SWEEPS_EXPECTED) ** 0.5)
+        if every >= len(x):
+            return len(x)
+        # m (S m + R n) = left, for R products with all rows beside the sweeps
+        half = 0.5 * PRODUCTS_EXPECTED * len(x) / SWEEPS_EXPECTED
+        return max(BLOCK // 2, int((half**2 + left / SWEEPS_EXPECTED) ** 0.5 - half))
 
     def _problem(self) -> MeanProblem:
         """Return the cells' system at the present hyper-parameters."""
@@ -331,12 +370,10 @@ class SolvedRun(State):
         q = self.posterior.measure(double=True)
         latent = torch.cat([q.variance(part) for part in x.split(1024)]).numpy()
         residuals = (y - self._predict(x)).numpy()
-        most = min(HELD_OUT_MOST, max(self.n_rows, len(x)))
+        most = min(HELD_OUT_MOST, max(self.n_rows // 2, len(x)))  # early ones are of a poorer model
         self.residuals = np.concatenate([self.residuals, residuals])[-most:]
         self.latent = np.concatenate([self.latent, latent])[-most:]
-        if len(self.residuals) >= FEWEST_SCORES and self.n_rows > EXACT_ROWS:
-            self.calibration = calibrate(self.residuals, self.latent)
-        self.changed()
+        self._calibrate()
 
     @torch.no_grad()
     def _add(self, X: np.ndarray, Y: np.ndarray) -> Touched:
@@ -351,6 +388,7 @@ class SolvedRun(State):
             index = nearest(coordinates(self.kernel, x).numpy(), places)
             targets = y - self._predict(x) + self._predict(centres[index])
             self.cells.join(index, self.y_scaler.inverse(targets.numpy()))
+            self.joined_rows += len(index)
             joined = np.unique(index)
         self.cells.append(X[:room], Y[:room])
         a = self._a()
@@ -363,16 +401,16 @@ class SolvedRun(State):
         places = problem.coordinates
         for group in np.array_split(touched.cells, -(-len(touched.cells) // TOGETHER)):
             own = places[torch.from_numpy(group)]
-            near = nearby(own, places, BLOCK // len(group))
+            near = nearby(own, places, min(BLOCK // len(group), NEIGHBOURS))
             correct_block(problem, a, torch.from_numpy(np.union1d(group, near)))
         self._replace_mean(problem, a)
 
-    def _sweep_once(self, touched: Touched, values: Tensor) -> None:
-        """Let a sweep over all cells take up what was added; `values` are the mean's there."""
+    def _sweep_once(self, touched: Touched, values: Tensor | None = None) -> None:
+        """Let a sweep over all cells take up what was added; `values` are the mean's there, if known."""
         problem = self._problem()
         sweeps = problem.sweeps(self.rng)
         sweeps.start_from(touched.a, values)
-        sweeps.run("Lg" if len(self.cells) > BLOCK else "g")
+        sweeps.run("g" if sweeps.is_one_block else "Lg")
         self._replace_mean(problem, sweeps.a)
 
     @torch.no_grad()
@@ -384,21 +422,27 @@ class SolvedRun(State):
         self._set_mean(a)
 
     def _fade(self, share: float) -> None:
-        """Let the past count for less, and give away cells that hardly count."""
-        self.cells.counts = self.cells.counts * share
-        kept = np.flatnonzero(self.cells.counts > FADED)
-        if len(kept) == len(self.cells):
-            return
-        a = self._a()[kept]
-        self.cells.keep(kept)
-        self._replace_mean(self._problem(), a)
+        """Let the past count for less. Cells that hardly count are given away by the next solution."""
+        self.cells.counts = np.maximum(self.cells.counts * share, SMALLEST_COUNT)
+
+    def _standardise_again(self) -> None:
+        """Fix all scales by the rows so far; residuals that were kept change their units with them."""
+        former = self.y_scaler.scale
+        self.x_scaler = Standardizer(self.cells.centres)
+        self.y_scaler = Standardizer(self.cells.targets)
+        change = former / self.y_scaler.scale
+        self.residuals, self.latent = self.residuals * change, self.latent * change**2
+        self._calibrate()
+
+    def _calibrate(self) -> None:
+        if len(self.residuals) >= FEWEST_SCORES and self.n_rows > EXACT_ROWS:
+            self.calibration = calibrate(self.residuals, self.latent)
+        self.changed()
 
     def _solve_again(self, start: Tensor | None) -> None:
         """Solve for all cells from where they are; learn kernel and noise again when rows have doubled."""
-        single = bool((self.cells.counts == 1).all())
-        if single and self.n_rows >= 2 * self.learnt_rows:
-            self.x_scaler = Standardizer(self.cells.centres)
-            self.y_scaler = Standardizer(self.cells.targets)
+        if not self.joined_rows and self.n_rows >= 2 * self.learnt_rows:
+            self._standardise_again()
             x, y = self.tensors(self.cells.centres, self.cells.targets)
             few = self.learnt_rows < FEWEST_SCORES
             if few:  # what so few rows said is no place to start from
@@ -406,7 +450,7 @@ class SolvedRun(State):
                 self._install(PointBasis(x), PointBasis(x[:0]), kernel)
             learn_hyperparameters(self.kernel, self.likelihood, x, y, rng=self.rng, again=not few)
             self.learnt_rows, start = self.n_rows, None
-        order = self.rng.permutation(len(self.cells))
+        order = self.rng.permutation(np.flatnonzero(self.cells.counts > FADED))
         self.cells.keep(order)
         problem = self._problem()
         self._rebuild(problem)
@@ -415,7 +459,7 @@ class SolvedRun(State):
         self.solved_rows = self.n_rows
 
     def _bound(self, y: Tensor, solution: MeanSolution) -> float:
-        """Return the bound on the rows learnt from, scaled to those that are held out too."""
+        """Return the bound on the rows learnt from; its likelihood scaled to those held out too."""
         noise, rho2 = self._noise(), self.kernel.outputscale.detach()
         fit = torch.log(2 * torch.pi * noise) + (y - solution.at_rows).square().mean(0) / noise
         fit = fit * self.n_rows

@@ -18,7 +18,7 @@ SMALLEST = 1e-12
 """Variances in standard deviations of the target, squared: no smaller ones are told apart."""
 
 LATENT_FACTORS = np.concatenate([[0.0], np.geomspace(1e-4, 10, 61)])
-"""Factors that are tried; the noise that goes best with each is found by a few Newton steps."""
+"""Factors that are tried; a noise that goes well with each is found by bisection."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ def _fit(squares: np.ndarray, latent: np.ndarray) -> tuple[float, float]:
 
 
 def _best_noise(squares: np.ndarray, latent: np.ndarray) -> float:
-    """Minimise mean(log(v + s) + r/(v + s)) in s: bisection on the sign of its slope."""
+    """Return a minimum of mean(log(v + s) + r/(v + s)) in s: bisection on the sign of its slope."""
     low, high = np.log(SMALLEST), np.log(max(float(squares.max()), SMALLEST) + SMALLEST)
     for _ in range(50):
         middle = 0.5 * (low + high)

@@ -52,12 +52,13 @@ def nearest(
     x: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "m d"]
 ) -> Int[np.ndarray, " n"]:
     """Return the nearest centre of each row. Time O(n m D), memory O(m)."""
-    centres32 = np.ascontiguousarray(centres.T, dtype=np.float32)
-    halves = 0.5 * np.square(centres32).sum(0)
+    middle = centres.mean(0)
+    centres = np.ascontiguousarray((centres - middle).T)
+    halves = 0.5 * np.square(centres).sum(0)
     out = np.empty(len(x), dtype=np.int64)
     for start in range(0, len(x), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
-        out[part] = (x[part].astype(np.float32) @ centres32 - halves).argmax(1)
+        out[part] = ((x[part] - middle) @ centres - halves).argmax(1)
     return out
 
 
@@ -65,6 +66,6 @@ def nearby(
     some: Float[Tensor, "k d"], places: Float[Tensor, "m d"], count: int
 ) -> Int[np.ndarray, " n"]:
     """Return which places are among the `count` nearest of some. Time O(k m D), memory O(k m)."""
-    distance = torch.cdist(some.float(), places.float())
+    distance = torch.cdist(some, places, compute_mode="donot_use_mm_for_euclid_dist")
     near = torch.topk(distance, min(count, len(places)), largest=False).indices
     return np.unique(near.cpu().numpy())

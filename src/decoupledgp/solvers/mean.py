@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from decoupledgp.bases import Functions
-from decoupledgp.solvers.sweeps import BLOCK, DIRECTIONS, Sweeps, block_solution, product_by_rows
+from decoupledgp.solvers.sweeps import DIRECTIONS, Sweeps, block_solution, product_by_rows
 
 __all__ = ["MeanProblem", "MeanSolution", "correct_block", "solve_mean"]
 
@@ -148,7 +148,7 @@ class _BySweeps:
         self.sweeps = problem.sweeps(rng, x=watched)
         if start is not None:
             self.sweeps.start_from(start)
-        self.most_steps = PAIRS if len(problem.centres) > BLOCK else 0
+        self.most_steps = 0 if self.sweeps.is_one_block else PAIRS
 
     def step(self) -> None:
         self.sweeps.run("LG")
@@ -211,7 +211,7 @@ class _ByRefinement:
         left = torch.zeros_like(self.now.a).index_add_(0, self.cell, residual)
         left = left / problem.counts[:, None] - problem.noise * self.now.a
         sweeps = problem.sweeps(self.rng, left)
-        sweeps.run("LGg" if len(left) > BLOCK else "g")
+        sweeps.run("g" if sweeps.is_one_block else "LGg")
         at_rows = product_by_rows(sweeps.product, self.rows, sweeps.a)
         return _Direction(sweeps.a, sweeps.values, at_rows)
 

@@ -78,6 +78,11 @@ class Sweeps:
         self._directions: list[tuple[Tensor, Tensor]] = []
 
     @property
+    def is_one_block(self) -> bool:
+        """Whether one plain sweep is the exact solution."""
+        return len(self.y) <= self.block
+
+    @property
     def residual(self) -> Float[Tensor, "n p"]:
         """y - (K + Λ)a."""
         return self.y - self.values[: len(self.y)] - self.noise * self.a

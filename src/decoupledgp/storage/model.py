@@ -143,6 +143,7 @@ def _run_content(run: State) -> dict[str, Any]:
             "sizes": asdict(run.sizes),
             "solved_rows": run.solved_rows,
             "learnt_rows": run.learnt_rows,
+            "joined_rows": run.joined_rows,
             "calibrated": run.calibration is not None,
             "frozen": frozen(run.modules()),
             "rng": run.rng.bit_generator.state,
@@ -321,8 +322,8 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
     )
     run.residuals, run.latent = stored["residuals"], stored["latent"]
     run.cov_bound = groups["solved"]["cov_bound"]
-    run.solved_rows, run.learnt_rows = (
-        _count(content[name]) for name in ("solved_rows", "learnt_rows")
+    run.solved_rows, run.learnt_rows, run.joined_rows = (
+        _count(content[name]) for name in ("solved_rows", "learnt_rows", "joined_rows")
     )
     if content["calibrated"]:
         run.calibration = calibrate(run.residuals, run.latent)
