@@ -1,0 +1,127 @@
+"""What is to be run: jobs that are not in the results yet, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+from typing import Any
+
+from benchmarks.machine import describe
+from benchmarks.paper.data import Sources, load, outputs_of
+from benchmarks.paper.protocol import PROTOCOLS, Protocol
+from benchmarks.paper.records import Key, Records
+from benchmarks.paper.systems import SYSTEMS
+from benchmarks.processes import peak_megabytes
+from decoupledgp.data import Split
+
+__all__ = ["Job", "measure", "run", "wanted"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to learn: a system on one output of a set, or on several at once."""
+
+    data: str
+    outputs: tuple[int, ...]
+    system: str
+    seed: int
+    size: str
+    seconds: float | None = None
+
+    def key(self, output: int) -> Key:
+        """Return the key of one of its results."""
+        return Key(self.data, output, self.system, self.seed, self.size)
+
+    def __str__(self) -> str:
+        outputs = ", ".join(f"Y_{output}" for output in self.outputs)
+        return f"{self.data} {outputs} {self.system} seed {self.seed} ({self.size})"
+
+
+def wanted(
+    sets: Iterable[str],
+    systems: Iterable[str],
+    outputs: Sequence[int] | None,
+    seeds: Iterable[int],
+    protocol: Protocol,
+) -> Iterator[Job]:
+    """Yield all jobs: per set and seed the systems in the order of `SYSTEMS`."""
+    chosen = outputs or protocol.outputs
+    for data in sets:
+        numbers = tuple(k for k in outputs_of(data) if chosen is None or k in chosen)
+        for seed in seeds:
+            for system in (name for name in SYSTEMS if name in set(systems)):
+                groups = [numbers] if SYSTEMS[system].joint else [(number,) for number in numbers]
+                for group in groups:
+                    if group:
+                        yield Job(data, group, system, seed, protocol.name)
+
+
+def run(
+    jobs: Iterable[Job], records: Records, measure: Callable[[Job], list[dict[str, Any]]]
+) -> list[str]:
+    """Do every job that has no results yet and write them down; return what went wrong."""
+    problems = []
+    for job in jobs:
+        missing = tuple(output for output in job.outputs if job.key(output) not in records)
+        if not missing:
+            continue
+        job = replace(job, outputs=missing)
+        if SYSTEMS[job.system].timed:
+            seconds = svdgp_seconds(job, records)
+            if seconds is None:
+                problems.append(
+                    f"{job}: needs the seconds of svdgp on the same outputs; run it first"
+                )
+                print(problems[-1], flush=True)
+                continue
+            job = replace(job, seconds=seconds)
+        start = time.perf_counter()
+        try:
+            results = measure(job)
+        except Exception as error:  # hours of other jobs wait behind this one
+            problems.append(f"{job}: {type(error).__name__}: {error}")
+            print(problems[-1], flush=True)
+            continue
+        for result in results:
+            records.add(result)
+        errors = ", ".join(f"{result['nmse']:.4f}" for result in results)
+        print(f"{job}: nMSE {errors}; {time.perf_counter() - start:.0f} s", flush=True)
+    return problems
+
+
+def svdgp_seconds(job: Job, records: Records) -> float | None:
+    """Return what SVDGP took for these outputs in all, or None if it was not run for all."""
+    seconds = 0.0
+    for output in job.outputs:
+        record = records.get(job.key(output)._replace(system="svdgp"))
+        if record is None:
+            return None
+        seconds += record["seconds"]
+    return seconds
+
+
+_loaded = lru_cache(maxsize=1)(load)
+"""The last set stays in memory, for jobs that share a process."""
+
+
+def measure(sources: Sources, job: Job) -> list[dict[str, Any]]:
+    """Load the data, learn, and return one record per output."""
+    protocol = PROTOCOLS[job.size]
+    split = _loaded(job.data, job.seed, sources, protocol.max_rows)
+    columns = [output - 1 for output in job.outputs]
+    split = Split(split.X_train, split.y_train[:, columns], split.X_test, split.y_test[:, columns])
+    results = SYSTEMS[job.system].run(split, protocol, job.seed, job.seconds)
+    about = {
+        "n_train": len(split.X_train),
+        "n_test": len(split.X_test),
+        "megabytes": round(peak_megabytes()) if protocol.apart else None,
+        "date": date.today().isoformat(),
+        "machine": describe(),
+    }
+    return [
+        {**job.key(output)._asdict(), **result, **about}
+        for output, result in zip(job.outputs, results, strict=True)
+    ]

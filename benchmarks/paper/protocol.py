@@ -1,0 +1,102 @@
+"""How the experiments are done: the paper's sizes, and smaller ones to look at in minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["PROTOCOLS", "RATES", "Protocol"]
+
+RATES = (0.1, 0.01, 0.001)
+"""What γ_0 is chosen from."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Sizes of one version of the experiments; the numbers here are the paper's (section 4)."""
+
+    name: str = "paper"
+    iterations: int = 2000
+    """T, minibatches of the online systems."""
+    trial: int = 100
+    """Iterations after which γ_0 is chosen by the bound."""
+    batch_size: int = 1024
+    """N_m."""
+    increment: int = 128
+    """N_Δ."""
+    mean_basis: int = 128**2
+    """M_α of SVDGP."""
+    cov_basis: int = 128
+    """M_β of SVDGP."""
+    svi: int = 1024
+    """M of SVI, and of GPyTorch's SVGP."""
+    ivsgpr: int = 256
+    vsgpr: int = 1024
+    vsgpr_rows: int = 4096
+    gpr_rows: int = 1024
+    batch_iterations: int = 100
+    """Iterations of conjugate gradient at most; the paper does not say how many it took."""
+    max_rows: int | None = None
+    """Rows taken of a set, training and test together."""
+    checkpoints: int = 20
+    curve_rows: int = 4096
+    """Test rows that a checkpoint looks at; the final numbers are of all."""
+    sets: tuple[str, ...] = ("mujoco1", "mujoco2", "mujoco1-change", "kuka", "kuka1", "kuka2")
+    outputs: tuple[int, ...] | None = None
+    """Outputs that are learnt, from 1; None is all."""
+    apart: bool = True
+    """Whether every model is learnt in a process of its own, so that its peak memory is known."""
+
+    def marks(self, iterations: int) -> list[int]:
+        """Return the iterations at which a run is looked at: closer together at the beginning."""
+        first = min(10, iterations)
+        points = np.geomspace(first, iterations, self.checkpoints).round().astype(int)
+        return sorted({int(point) for point in points})
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(),
+        Protocol(
+            "quick",
+            iterations=200,
+            trial=20,
+            mean_basis=2048,
+            svi=256,
+            ivsgpr=128,
+            vsgpr=256,
+            vsgpr_rows=1024,
+            gpr_rows=512,
+            batch_iterations=30,
+            max_rows=50_000,
+            curve_rows=2048,
+            sets=("mujoco1", "kuka"),
+            outputs=(1, 7, 9),
+            apart=False,
+        ),
+        Protocol(
+            "toy",
+            iterations=20,
+            trial=5,
+            batch_size=256,
+            increment=64,
+            mean_basis=512,
+            cov_basis=32,
+            svi=64,
+            ivsgpr=32,
+            vsgpr=32,
+            vsgpr_rows=256,
+            gpr_rows=128,
+            batch_iterations=5,
+            max_rows=4000,
+            checkpoints=5,
+            curve_rows=256,
+            sets=("mujoco1", "kuka"),
+            outputs=(1, 9),
+            apart=False,
+        ),
+    )
+}
+"""By name. "toy" shows that everything runs; its numbers mean nothing."""

@@ -1,0 +1,149 @@
+"""The systems: the paper's five, one output at a time, and what we set beside them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.paper import peers
+from benchmarks.paper.evaluate import Curve, scores
+from benchmarks.paper.protocol import RATES, Protocol
+from benchmarks.paper.rates import choose_rate
+from decoupledgp import (
+    DecoupledGPRegressor,
+    ExactGPRegressor,
+    IncrementalGPRegressor,
+    SparseGPRegressor,
+    SVGPRegressor,
+)
+from decoupledgp.data import Split
+
+__all__ = ["SYSTEMS", "System"]
+
+Result = list[dict[str, Any]]
+"""Scores, one entry per output."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A column of the tables."""
+
+    title: str
+    run: Callable[[Split, Protocol, int, float | None], Result]
+    """Takes the data, the protocol, a seed and the seconds it may have; targets are (N, P)."""
+    timed: bool = False
+    """Whether it gets the seconds that SVDGP took."""
+    joint: bool = False
+    """Whether it gets all outputs at once; otherwise one at a time, as in the paper."""
+    ours: bool = True
+    """Whether it is of this package."""
+
+
+def online_model(name: str, p: Protocol, seed: int, rate: float, **options: Any) -> Any:
+    """Return an online system with the protocol's sizes."""
+    options |= {
+        "preset": "paper",
+        "batch_size": p.batch_size,
+        "basis_increment": p.increment,
+        "learning_rate": rate,
+        "random_state": seed,
+    }
+    if name == "svdgp":
+        return DecoupledGPRegressor(p.mean_basis, p.cov_basis, **options)
+    if name == "svi":
+        return SVGPRegressor(p.svi, **options)
+    return IncrementalGPRegressor(p.ivsgpr, **options)
+
+
+def _online(name: str, split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    """Choose γ_0, then learn from scratch with it; the seconds are those of the run alone."""
+    X, y = split.X_train, split.y_train[:, 0]
+    begun = time.perf_counter()
+    rate, reached = choose_rate(
+        lambda rate: online_model(name, p, seed, rate, max_iter=p.trial), X, y, RATES, seed
+    )
+    choosing = time.perf_counter() - begun
+    curve = _curve(split, p, seed, p.iterations)
+    model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
+    result = _fitted(model, curve, split)
+    result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing}
+    return result
+
+
+def _batch(name: str, split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    """Learn from the few rows that the paper gives the batch systems."""
+    curve = _curve(split, p, seed, p.batch_iterations)
+    options: dict[str, Any] = {"random_state": seed, "callbacks": [curve]}
+    options["max_iter"] = p.batch_iterations
+    if name == "gpr":
+        model: Any = ExactGPRegressor(max_rows=p.gpr_rows, **options)
+    else:
+        model = SparseGPRegressor(p.vsgpr, max_rows=p.vsgpr_rows, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*learns from .* random rows")
+        return _fitted(model, curve, split)
+
+
+def _curve(split: Split, p: Protocol, seed: int, iterations: int) -> Curve:
+    rows = np.random.default_rng([seed, 2]).permutation(len(split.X_test))[: p.curve_rows]
+    marks = p.marks(iterations)
+    return Curve(split.X_test[rows], split.y_test[rows, 0], len(split.X_train), marks)
+
+
+def _fitted(model: Any, curve: Curve, split: Split) -> Result:
+    model.fit(split.X_train, split.y_train[:, 0])
+    seconds = curve.seconds
+    result = scores(model, split.X_test, split.y_test, len(split.X_train))
+    result[0] |= {"seconds": seconds, "iterations": model.n_iter_, "curve": curve.points}
+    return result
+
+
+def _defaults(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    """Our defaults, all outputs in one model; each output is booked its share of the time."""
+    start = time.perf_counter()
+    model = DecoupledGPRegressor(max_seconds=seconds, random_state=seed)
+    model.fit(split.X_train, split.y_train)
+    taken, outputs = time.perf_counter() - start, split.y_train.shape[1]
+    result = scores(model, split.X_test, split.y_test, len(split.X_train))
+    sizes = {"n_mean_basis": model.n_mean_basis_, "n_cov_basis": model.n_cov_basis_}
+    return [
+        {**one, **sizes, "seconds": taken / outputs, "outputs_at_once": outputs} for one in result
+    ]
+
+
+def _svgp(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    assert seconds is not None
+    return [peers.svgp(_flat(split, 0), p.svi, p.batch_size, seconds, seed)]
+
+
+def _boosting(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    return [peers.boosting(_flat(split, k), seed) for k in range(split.y_train.shape[1])]
+
+
+def _linear(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    return [peers.linear(_flat(split, k)) for k in range(split.y_train.shape[1])]
+
+
+def _flat(split: Split, output: int) -> Split:
+    """Return the same rows with one target."""
+    return Split(split.X_train, split.y_train[:, output], split.X_test, split.y_test[:, output])
+
+
+SYSTEMS = {
+    "svdgp": System("SVDGP", partial(_online, "svdgp")),
+    "svi": System("SVI", partial(_online, "svi")),
+    "ivsgpr": System("iVSGPR", partial(_online, "ivsgpr")),
+    "vsgpr": System("VSGPR", partial(_batch, "vsgpr")),
+    "gpr": System("GPR", partial(_batch, "gpr")),
+    "defaults": System("our defaults", _defaults, timed=True, joint=True),
+    "svgp": System("GPyTorch SVGP", _svgp, timed=True, ours=False),
+    "boosting": System("HistGradientBoosting", _boosting, joint=True, ours=False),
+    "linear": System("linear regression", _linear, joint=True, ours=False),
+}
+"""In the order in which they run: SVDGP first, because others get the time that it took."""
