@@ -31,6 +31,8 @@ from decoupledgp import (
 )
 
 ROWS, FEATURES, REPEATS = 1024, 8, 5
+MEAN = 4096
+"""M_α while M_β grows."""
 
 
 @dataclass(frozen=True)
@@ -55,45 +57,53 @@ SYSTEMS = {
 }
 
 
-def data(rows: int) -> tuple[np.ndarray, np.ndarray]:
+def data(rows: int, features: int = FEATURES) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of a function that is not easy."""
-    X = np.random.default_rng(0).uniform(-2, 2, (rows, FEATURES))
+    X = np.random.default_rng(0).uniform(-2, 2, (rows, features))
     return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2]
 
 
-def online(name: str, size: int) -> Any:
-    """Return an estimator whose basis fills up with 1,024 functions per minibatch, and its steps."""
-    options: dict[str, Any] = {"basis_increment": ROWS, "batch_size": ROWS, "random_state": 0}
-    options["max_iter"] = math.ceil(size / ROWS) + REPEATS + 1
+def online(name: str, size: int, rows: int = ROWS) -> Any:
+    """Return an estimator whose basis fills up with a minibatch of functions at once, and its steps."""
+    options: dict[str, Any] = {"basis_increment": rows, "batch_size": rows, "random_state": 0}
+    largest = max(size, MEAN) if name == "SVDGP, M_β" else size
+    options["max_iter"] = math.ceil(largest / rows) + REPEATS + 1
     if name == "SVI":
         return SVGPRegressor(size, **options)
     if name == "iVSGPR":
         return IncrementalGPRegressor(size, **options)
     if name == "SVDGP, M_β":
-        return DecoupledGPRegressor(4096, size, preset="paper", **options)
+        return DecoupledGPRegressor(MEAN, size, preset="paper", **options)
     family = "decoupled" if name == "SVDGP" else name
     return DecoupledGPRegressor(size, 128, family=family, preset="paper", **options)
 
 
-def measure(name: str, size: int) -> dict[str, float]:
-    """Return seconds per step and added megabytes of one system at one size."""
-    small = data(ROWS)
+def measure(
+    name: str, size: int, rows: int | None = None, features: int = FEATURES
+) -> dict[str, float]:
+    """Return seconds per step and added megabytes of one system at one size.
+
+    `rows` are those of a minibatch, 1,024 by default; for VSGPR all rows, 4,096 by default. GPR has
+    no other size than its rows.
+    """
+    small = data(ROWS, features)
     if name in ("VSGPR", "GPR"):
         SparseGPRegressor(8, max_iter=1).fit(*small)  # libraries are loaded before we look
-        return measure_batch(name, size)
+        return measure_batch(name, size, rows or 4096, features)
+    rows = rows or ROWS
     online(name, 8).fit(*small)
-    X, y = data(max(size, 8 * ROWS))
+    X, y = data(max(size, 8 * rows), features)
     before = peak_megabytes()
-    model = online(name, size).fit(X, y)
+    model = online(name, size, rows).fit(X, y)
     times = np.diff([record["seconds"] for record in model.history_])[-REPEATS:]
     return {"seconds": float(times.min()), "megabytes": peak_megabytes() - before}
 
 
-def measure_batch(name: str, size: int) -> dict[str, float]:
+def measure_batch(name: str, size: int, rows: int, features: int) -> dict[str, float]:
     """Time the bound and its gradient at the first parameters."""
-    X, y = data(size if name == "GPR" else 4096)
-    make = ExactGPRegressor if name == "GPR" else SparseGPRegressor
-    sizes = {} if name == "GPR" else {"n_basis": size}
+    X, y = data(size if name == "GPR" else rows, features)
+    make: Any = ExactGPRegressor if name == "GPR" else SparseGPRegressor
+    sizes: dict[str, Any] = {} if name == "GPR" else {"n_basis": size}
     before = peak_megabytes()
     model = make(max_rows=len(X), max_iter=1, random_state=0, **sizes).fit(X, y)
     run = model._run
