@@ -28,6 +28,8 @@ __all__ = ["SWEEPS", "Curve", "Sweep", "draw", "table"]
 
 MINIBATCHES = (256, 512, 1024, 2048, 4096)
 FEATURES = (4, 8, 16, 32, 64)
+PAGE = 4096 / 2**20
+"""A page in megabytes."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,17 @@ class Curve:
     megabytes: Sequence[float]
 
     def power(self, values: Sequence[float]) -> float:
-        """Return the exponent of the last three sizes; a process may have grown by nothing."""
-        return exponent(list(self.sizes[-3:]), [max(value, 0.1) for value in values[-3:]])
+        """Return the exponent of the last three sizes."""
+        return exponent(list(self.sizes[-3:]), list(values[-3:]))
 
 
 def run(sweep: Sweep, quick: bool) -> Curve:
     """Measure a sweep, each size in a process of its own."""
     sizes = sweep.sizes[:3] if quick else sweep.sizes
     results = [measure_apart(measure, *sweep.arguments(size)) for size in sizes]
-    seconds, megabytes = ([result[key] for result in results] for key in ("seconds", "megabytes"))
+    seconds = [result["seconds"] for result in results]
+    # A process may not have grown at all, which has no logarithm.
+    megabytes = [max(result["megabytes"], PAGE) for result in results]
     return Curve(sweep, sizes, seconds, megabytes)
 
 
@@ -135,7 +139,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
                 if curve.sweep.variable in variables:
                     values = curve.seconds if "seconds" in label else curve.megabytes
                     name = f"{curve.sweep.system}: {curve.power(values):.2f}"
-                    axis.loglog(curve.sizes, [max(v, 1e-4) for v in values], "o-", label=name)
+                    axis.loglog(curve.sizes, values, "o-", label=name)
             axis.set_xlabel(title)
             axis.set_ylabel(label)
             if axis.lines:

@@ -107,11 +107,11 @@ def measure_batch(name: str, size: int, rows: int, features: int) -> dict[str, f
     before = peak_megabytes()
     model = make(max_rows=len(X), max_iter=1, random_state=0, **sizes).fit(X, y)
     run = model._run
-    rows, parameters = run.tensors(X, y[:, None]), run._trainable()
+    tensors, parameters = run.tensors(X, y[:, None]), run._trainable()
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
-        torch.autograd.grad(run._solution(*rows).bound(), parameters)
+        torch.autograd.grad(run._solution(*tensors).bound(), parameters)
         times.append(time.perf_counter() - start)
     return {"seconds": min(times), "megabytes": peak_megabytes() - before}
 

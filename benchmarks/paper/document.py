@@ -85,9 +85,9 @@ def _markdown(block: Block) -> str:
 
 def _html(block: Block) -> str:
     if isinstance(block, Heading):
-        return f"<h{block.level}>{escape(block.text)}</h{block.level}>"
+        return f"<h{block.level}>{_plain(block.text)}</h{block.level}>"
     if isinstance(block, Text):
-        return f"<p>{escape(block.text)}</p>"
+        return f"<p>{_plain(block.text)}</p>"
     if isinstance(block, Figure):
         kind = "svg+xml" if block.path.suffix == ".svg" else "png"
         data = base64.b64encode(block.path.read_bytes()).decode()
@@ -96,11 +96,15 @@ def _html(block: Block) -> str:
             f'<figure><img alt="{caption}" src="data:image/{kind};base64,{data}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in block.head)
+    head = "".join(f"<th>{_plain(cell)}</th>" for cell in block.head)
     rows = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in block.rows
+        "<tr>" + "".join(f"<td>{_plain(cell)}</td>" for cell in row) + "</tr>" for row in block.rows
     )
     return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
+
+
+def _plain(text: str) -> str:
+    return escape(text, quote=False)

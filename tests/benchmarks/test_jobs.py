@@ -1,0 +1,87 @@
+"""Runs can be stopped and gone on with: what is in the file is not done again."""
+
+from pathlib import Path
+
+import pytest
+from made_up import record
+
+from benchmarks.paper.jobs import run, wanted
+from benchmarks.paper.protocol import PROTOCOLS
+from benchmarks.paper.records import Key, Records
+from benchmarks.paper.systems import SYSTEMS
+
+TOY = PROTOCOLS["toy"]
+
+
+class Measured:
+    """Pretends to learn; can break down at one system."""
+
+    def __init__(self, broken=None):
+        self.jobs, self.broken = [], broken
+
+    def __call__(self, job):
+        self.jobs.append(job)
+        if job.system == self.broken:
+            raise RuntimeError("broke down")
+        return [record(job.key(output)) for output in job.outputs]
+
+
+def all_jobs(systems=tuple(SYSTEMS), outputs=None):
+    return list(wanted(["mujoco1", "kuka"], systems, outputs, [0], TOY))
+
+
+def test_systems_of_one_output_come_apart_and_joint_ones_together():
+    jobs = all_jobs()
+    assert [job.outputs for job in jobs if job.system == "svdgp"] == [(1,), (9,), (1,)]
+    assert [job.outputs for job in jobs if job.system == "defaults"] == [(1, 9), (1,)]
+    assert [job.data for job in all_jobs(["svi"], [8, 9])] == ["mujoco1", "mujoco1"]
+
+
+def test_a_second_run_does_nothing(tmp_path: Path):
+    path, first, second = tmp_path / "out" / "records.jsonl", Measured(), Measured()
+    assert run(all_jobs(), Records(path), first) == []
+    assert len(first.jobs) == len(all_jobs())
+    assert run(all_jobs(), Records(path), second) == []
+    assert second.jobs == []
+    assert len(path.read_text().splitlines()) == len(Records(path)) == 3 * len(SYSTEMS)
+
+
+def test_a_run_that_broke_goes_on_where_it_was(tmp_path: Path):
+    path, first, second = tmp_path / "records.jsonl", Measured("svi"), Measured()
+    problems = run(all_jobs(), Records(path), first)
+    assert len(problems) == 3
+    assert "RuntimeError: broke down" in problems[0]
+    assert run(all_jobs(), Records(path), second) == []
+    assert {job.system for job in second.jobs} == {"svi"}
+
+
+def test_other_seeds_sizes_and_missing_outputs_are_run(tmp_path: Path):
+    records = Records(tmp_path / "records.jsonl")
+    run(all_jobs(outputs=[1]), records, Measured())
+    later = Measured()
+    run(all_jobs(["linear"], [1, 2]), records, later)
+    assert [job.outputs for job in later.jobs] == [(2,), (2,)]
+    run(wanted(["kuka"], ["linear"], [1], [1], TOY), records, later)
+    run(wanted(["kuka"], ["linear"], [1], [0], PROTOCOLS["quick"]), records, later)
+    assert len(later.jobs) == 4
+
+
+def test_timed_systems_get_the_sum_of_svdgp_and_wait_for_it(tmp_path: Path):
+    records, measured = Records(tmp_path / "records.jsonl"), Measured()
+    jobs = list(wanted(["mujoco1"], ["defaults", "svgp"], [1, 9], [0], TOY))
+    problems = run(jobs, records, measured)
+    assert len(problems) == 3
+    assert "run it first" in problems[0]
+    for output in (1, 9):
+        records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), seconds=10.0 + output))
+    assert run(jobs, records, measured) == []
+    assert [job.seconds for job in measured.jobs] == [30.0, 11.0, 19.0]
+
+
+def test_a_line_that_is_cut_off_is_named(tmp_path: Path):
+    path = tmp_path / "records.jsonl"
+    Records(path).add(record(Key("kuka", 1, "svi", 0, "toy")))
+    with path.open("a") as file:
+        file.write('{"data": "ku')
+    with pytest.raises(ValueError, match="line 2 is no JSON"):
+        Records(path)

@@ -1,0 +1,93 @@
+"""The report says what was measured, what was not, and what the paper has; the paper's numbers are right."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up import complete
+
+from benchmarks.complexity import SWEEPS, Curve, draw, table
+from benchmarks.costs import SYSTEMS as COSTS
+from benchmarks.paper.protocol import PROTOCOLS
+from benchmarks.paper.published import COMPLEXITY, PUBLISHED, ROWS, SYSTEMS
+from benchmarks.paper.report import write_report
+
+TOY = PROTOCOLS["toy"]
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360"
+    "0000000200015e21bc330000000049454e44ae426082"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which figure 1 is drawn already."""
+    (tmp_path / "figure1.png").write_bytes(PIXEL)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("data", "measure"), PUBLISHED)
+def test_published_tables_have_the_means_that_the_paper_prints(data, measure):
+    published = PUBLISHED[data, measure]
+    assert published.values.shape == (7 if "kuka" in data else 9, len(SYSTEMS))
+    np.testing.assert_allclose(published.values.mean(0), published.mean, atol=1e-3)
+    np.testing.assert_allclose(published.values.std(0), published.std, atol=1e-3)
+    assert set(COMPLEXITY) == set(SYSTEMS)
+    assert np.isclose(ROWS[data][0] / sum(ROWS[data]), 0.9, atol=1e-3)
+
+
+def test_published_numbers_are_found_by_system_and_output():
+    assert PUBLISHED["kuka1", "nmse"].of("svdgp", 1) == 0.058
+    assert PUBLISHED["mujoco2", "bound"].of("gpr", 9) == -37673.328
+
+
+def test_a_report_without_results_says_so(folder: Path):
+    markdown = write_report([], TOY, folder)[0].read_text()
+    assert "0 results" in markdown
+    assert "Figure 3: not run" in markdown
+
+
+def test_a_report_holds_our_numbers_and_the_papers(folder: Path):
+    records = list(complete("mujoco1", 9, ["svdgp", "svi", "defaults"]))
+    paths = {path.name: path for path in write_report(records, TOY, folder)}
+    markdown = paths["paper.md"].read_text()
+    mean = np.mean([record["nmse"] for record in records[:9]])
+    assert f"{mean:.4f}" in markdown
+    assert "0.072 ± 0.013" in markdown  # SVDGP's error in table 2
+    assert "not run" in markdown
+    assert "simulated" in markdown
+    assert "Machine: a machine. Run 2026-01-01" in markdown
+    assert "not the paper's: expect other numbers" in markdown
+    rows = list(csv.DictReader(paths["paper.csv"].open()))
+    assert len(rows) == 27
+    assert rows[0]["paper_nmse"] == "0.049"
+    assert len(list(csv.DictReader(paths["curves.csv"].open()))) == 27 * 4
+
+
+def test_the_page_needs_nothing_else(folder: Path):
+    records = complete("kuka", 7, ["svdgp", "linear"])
+    html = {path.name: path for path in write_report(records, TOY, folder)}["paper.html"]
+    sources = re.findall(r'src="([^"]{0,30})', html.read_text())
+    assert len(sources) == 2
+    assert all(source.startswith("data:image/") for source in sources)
+    assert "these are not the paper's data" in html.read_text()
+    assert "http" not in html.read_text()
+
+
+def test_every_sweep_measures_the_size_it_names():
+    for sweep in SWEEPS:
+        name, basis, *rest = sweep.arguments(12345)
+        assert name in COSTS
+        assert 12345 in (basis, *rest)
+    assert {sweep.system.lower() for sweep in SWEEPS} == set(SYSTEMS)
+
+
+def test_exponents_stand_beside_table_1(tmp_path: Path):
+    sizes = SWEEPS[1].sizes
+    curve = Curve(SWEEPS[1], sizes, [1e-9 * m**3 for m in sizes], [1e-3 * m**2 for m in sizes])
+    line = table([curve]).splitlines()[-1]
+    assert line.endswith("| M_β^3.00 | M_β^3 | M_β^2.00 | M_β^2 |")
+    draw([curve], tmp_path / "complexity.svg")
+    assert (tmp_path / "complexity.svg").stat().st_size > 1000
