@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-complexity paper paper-quick robots clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -39,6 +39,22 @@ bench-costs: $(READY)     ## what a step of every system costs as its basis grow
 
 bench-peers: $(READY)     ## the defaults beside GPyTorch's SVGP and gradient boosting; needs a data folder
 	$(BIN)/python -m benchmarks.peers
+
+bench-complexity: $(READY) ## time and memory of every system against every size, beside the paper's table 1
+	$(BIN)/python -m benchmarks.complexity --out out/complexity
+
+paper: $(READY)           ## the paper's experiments at its sizes (days; goes on where it stopped), and the report
+	$(BIN)/python -m benchmarks.paper; \
+	status=$$?; $(BIN)/python -m benchmarks.paper --report out/paper && exit $$status
+
+paper-quick: $(READY)     ## the same at small sizes, in minutes
+	$(BIN)/python -m benchmarks.paper --quick; \
+	status=$$?; $(BIN)/python -m benchmarks.paper --quick --report out/paper-quick && exit $$status
+
+robots: $(READY)          ## make the simulated robot data in out/data (installs gymnasium and MuJoCo)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[robots]'
+	$(BIN)/python -m benchmarks.generate.walker2d
+	$(BIN)/python -m benchmarks.generate.kuka
 
 clean:
 	rm -rf $(VENV) out
