@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-complexity paper paper-quick robots clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-complexity paper paper-quick robots clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -17,7 +19,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci  ## every number of the README and docs
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
@@ -37,7 +39,7 @@ bench-systems: $(READY)   ## the five systems and three families on kin40k
 bench-costs: $(READY)     ## what a step of every system costs as its basis grows
 	$(BIN)/python -m benchmarks.costs
 
-bench-peers: $(READY)     ## the defaults beside GPyTorch's SVGP and gradient boosting; needs a data folder
+bench-peers: $(BENCH_READY)  ## beside GPyTorch, scikit-learn and XGBoost at equal time; needs a data folder; goes on where it stopped
 	$(BIN)/python -m benchmarks.peers
 
 bench-complexity: $(READY) ## time and memory of every system against every size, beside the paper's table 1
@@ -56,10 +58,18 @@ robots: $(READY)          ## make the simulated robot data in out/data (installs
 	$(BIN)/python -m benchmarks.generate.walker2d
 	$(BIN)/python -m benchmarks.generate.kuka
 
+bench-uci: $(BENCH_READY)    ## the defaults on every set of uci10 and uci20; needs a data folder
+	$(BIN)/python -m benchmarks.uci
+
 clean:
 	rm -rf $(VENV) out
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	touch $(READY)
+
+# The other libraries of the comparisons; tests do not need them.
+$(BENCH_READY): $(READY)
+	$(INSTALL) -e '.[dev,bench]'
+	touch $(BENCH_READY)
