@@ -111,6 +111,8 @@ def main() -> None:
     if not options.report:
         measure_apart(warm_up)
         for name in options.sets:
+            if not (options.data / f"{name}.npz").is_file():
+                parser.error(f"no file {name}.npz in {options.data}; pass the folder as --data")
             for model, function in FUNCTIONS.items():
                 if _key(name, model) not in store:
                     result = apart(function, name, FOLD, options.data)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.machine import describe
@@ -44,12 +45,15 @@ def main() -> None:
     default_sets = [name for name in DEFAULT_SETS if name in (options.sets or DEFAULT_SETS)]
     if not options.report:
         measure_apart(warm_up)
-        if DEFAULTS in options.peers:
-            run_defaults(store, default_sets, options.data)
-        for fold in options.folds:
-            for name in sets:
-                for peer in peers:
-                    run(store, plan, peer, name, fold, options.data)
+        try:
+            if DEFAULTS in options.peers:
+                run_defaults(store, default_sets, options.data)
+            for fold in options.folds:
+                for name in sets:
+                    for peer in peers:
+                        run(store, plan, peer, name, fold, options.data)
+        except FileNotFoundError as error:
+            raise SystemExit(str(error)) from None
     print(f"{describe()}\n")
     if DEFAULTS in options.peers and default_sets:
         print(defaults_table(store, default_sets))
@@ -98,7 +102,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--times", type=float, nargs="+", default=[1.0, 5.0])
     parser.add_argument("--out", type=Path, default=Path("out/peers.jsonl"))
     parser.add_argument("--report", action="store_true", help="only print what has been run")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if "xgboost" in options.peers and not options.report and find_spec("xgboost") is None:
+        parser.error("XGBoost is not here: pip install -e '.[bench]', or leave it out of --peers")
+    return options
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ __all__ = ["HISTGRAD", "XGBOOST", "Fitted", "Library", "Trial"]
 
 PATIENCE = 30
 """Trees without gain before a model stops."""
-FIRST_TREES = 50
+FIRST_TREES = 10
 MOST_TREES = 20_000
 
 
@@ -80,10 +80,10 @@ class HistGrad:
             grown = getattr(model, "n_iter_", 0)
             model.fit(X, y, X_val=X_kept, y_val=y_kept)
             now = time.perf_counter()
-            # Instalments grow by half: each one starts with a pass over the trees that exist.
+            # Instalments double: each one begins with the bins and a pass over the trees there are.
             each = (now - before) / max(model.n_iter_ - grown, 1)
             room = int(max(deadline - now, 0) / each)
-            more = min(model.n_iter_ // 2, room, MOST_TREES - model.n_iter_)
+            more = min(model.n_iter_, room, MOST_TREES - model.n_iter_)
             if model.n_iter_ < model.max_iter or more < 1:
                 break
             model.set_params(max_iter=model.n_iter_ + more)

@@ -45,6 +45,7 @@ def equal_time_tables(store: Store, plan: Plan) -> str:
                 rows.append([title, *(spread_cell(results, column) for column in COLUMNS)])
                 notes += _notes(title, results, len(plan.folds))
             head = f"## {name}, {times:g}× our time{_sizes(store, plan, name)}"
+            notes = ["\n".join(f"- {note}" for note in notes)] if notes else []
             parts.append("\n\n".join([head, table(["model", *COLUMNS], rows), *notes]))
     return "\n\n".join(parts) + "\n"
 

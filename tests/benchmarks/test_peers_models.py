@@ -50,7 +50,7 @@ def test_variational_peers_learn(settings):
     split = split_of(2)
     few = settings._replace(inducing=30, mean_points=min(settings.mean_points, 30), rate=0.1)
     training = gps.Training(split, 0, few)
-    for _ in range(60):
+    for _ in range(40):
         training.step()
     scores = score(split.y_test, Prediction(1, *training.predict(split.X_test)))
     assert scores["nMSE"] < 0.3
