@@ -210,12 +210,30 @@ def test_the_log_evidence_is_that_of_the_exact_gp_with_the_right_gradients():
     K = functions.gram().detach().requires_grad_()
     rho2, noise = (part.detach().clone().requires_grad_() for part in (problem.rho2, problem.noise))
     expected = Evidence(functions, rho2, noise, problem.y).bound()
-    assert_allclose(log_evidence(K, rho2, noise, problem.y).detach(), expected.detach())
-    assert_gradients(lambda: log_evidence(K, rho2, noise, problem.y), [rho2, noise])
+    shape = problem.y.shape
+    found = log_evidence(K, rho2, noise.expand(shape), problem.y)
+    assert_allclose(found.detach(), expected.detach())
+    assert_gradients(lambda: log_evidence(K, rho2, noise.expand(shape), problem.y), [rho2, noise])
     shift = torch.zeros_like(K).requires_grad_()  # symmetric changes of K only
     assert_gradients(
         lambda: log_evidence(
-            K.detach() + shift + shift.T, rho2.detach(), noise.detach(), problem.y
+            K.detach() + shift + shift.T, rho2.detach(), noise.detach().expand(shape), problem.y
         ),
         [shift],
     )
+
+
+def test_the_log_evidence_of_rows_with_noise_of_their_own():
+    problem = Problem()
+    K = PointBasis(problem.x).at(problem.kernel.base_kernel).gram().detach()
+    rng = np.random.default_rng(0)
+    noise = torch.tensor(rng.uniform(0.1, 2, problem.y.shape), requires_grad=True)
+    rho2 = problem.rho2.detach()
+    expected = 0.0
+    for p in range(problem.y.shape[1]):
+        C = rho2[p].item() * K.numpy() + np.diag(noise[:, p].detach().numpy())
+        y = problem.y[:, p].numpy()
+        log_det = np.linalg.slogdet(2 * np.pi * C)[1]
+        expected -= 0.5 * (y @ np.linalg.solve(C, y) + log_det)
+    assert_allclose(log_evidence(K, rho2, noise, problem.y).item(), expected)
+    assert_gradients(lambda: log_evidence(K, rho2, noise, problem.y), [noise])

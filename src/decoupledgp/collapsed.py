@@ -133,13 +133,14 @@ def precision_root(
 def log_evidence(
     K: Float[Tensor, "n n"],
     rho2: Float[Tensor, " p"],
-    noise: Float[Tensor, " p"],
+    noise: Float[Tensor, "n p"],
     y: Float[Tensor, "n p"],
 ) -> Float[Tensor, ""]:
-    """Return Σ_p log N(y_p | 0, ρ²K + σ²I), with gradients in K, ρ² and σ² that come out of the forward pass.
+    """Return Σ_p log N(y_p | 0, ρ²K + Σ), with gradients in K, ρ² and Σ that come out of the forward pass.
 
-    The same number as `Evidence.bound`, several times faster to differentiate: with C = ρ²K + σ²I and
-    α = C⁻¹y the gradient in C is ½(ααᵀ - C⁻¹), and no derivative of a Cholesky factor is needed.
+    Σ is diagonal, the noise of every row and output. With one noise per output this is the number of
+    `Evidence.bound`, several times faster to differentiate: with C = ρ²K + Σ and α = C⁻¹y the gradient
+    in C is ½(ααᵀ - C⁻¹), and no derivative of a Cholesky factor is needed.
     """
     return _LogEvidence.apply(K, rho2, noise, y)
 
@@ -151,7 +152,7 @@ class _LogEvidence(torch.autograd.Function):
         grad_K, grad_rho2, grad_noise = (torch.zeros_like(part) for part in (K, rho2, noise))
         for p in range(y.shape[1]):
             C = rho2[p] * K
-            C.diagonal().add_(noise[p])
+            C.diagonal().add_(noise[:, p])
             factor = torch.linalg.cholesky(C)
             alpha = torch.cholesky_solve(y[:, [p]], factor)
             log_det = factor.diagonal().log().sum()
@@ -162,7 +163,7 @@ class _LogEvidence(torch.autograd.Function):
                 )
                 grad_K += rho2[p] * grad_C
                 grad_rho2[p] = (grad_C * K).sum()
-                grad_noise[p] = grad_C.diagonal().sum()
+                grad_noise[:, p] = grad_C.diagonal()
         ctx.save_for_backward(grad_K, grad_rho2, grad_noise)
         return value
 

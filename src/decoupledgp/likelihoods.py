@@ -29,6 +29,7 @@ __all__ = [
     "expected_log_prob",
     "gaussian_likelihood",
     "is_location_scale",
+    "log_marginal",
     "predictive_moments",
 ]
 
@@ -74,6 +75,18 @@ def expected_log_prob(
     latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
     with min_variance(0.0, 0.0, 0.0):  # they are not negative, and small ones are meant
         return likelihood.expected_log_prob(y.T, latent).T
+
+
+def log_marginal(
+    likelihood: Likelihood,
+    mean: Float[Tensor, "n p"],
+    variance: Float[Tensor, "n p"],
+    y: Float[Tensor, "n p"],
+) -> Float[Tensor, "n p"]:
+    """Return log ∫p(y | f) q(f) df per row and output."""
+    latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
+    with min_variance(0.0, 0.0, 0.0):
+        return likelihood.log_marginal(y.T, latent).T
 
 
 @torch.no_grad()

@@ -89,7 +89,10 @@ class OnlineLearner:
 
 @torch.no_grad()
 def initialise_hyperparameters(
-    kernel: Kernel, likelihood: Likelihood, x: Float[Tensor, "n d"], y: Float[Tensor, "n p"]
+    kernel: Kernel,
+    likelihood: Likelihood | None,
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, "n p"],
 ) -> None:
     """Set length-scales by the median trick and the noise to the targets' variance (appendix C.2).
 

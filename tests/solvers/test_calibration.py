@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from decoupledgp.solvers.calibration import Calibration, calibrate
+from decoupledgp.solvers.calibration import Calibration, HeldOut, calibrate
+
+
+def plain(residuals, latent):
+    return HeldOut(residuals, latent, np.ones(len(latent)), np.zeros_like(latent))
 
 
 def held_out(k=20000, factor=0.2, noise=0.03, seed=0):
@@ -13,15 +17,40 @@ def held_out(k=20000, factor=0.2, noise=0.03, seed=0):
     return rng.standard_normal((k, 1)) * np.sqrt(factor * latent + noise), latent
 
 
+def test_what_is_known_of_a_rows_noise_is_left_to_it():
+    """Rows with weights from 1/4 to 4 and known noise of up to five times the common one."""
+    rng = np.random.default_rng(0)
+    latent, known = rng.uniform(0.01, 1, (20000, 1)), rng.uniform(0, 0.15, (20000, 1))
+    weights = rng.uniform(0.25, 4, 20000)
+    variance = 0.2 * latent + (0.03 + known) / weights[:, None]
+    residuals = rng.standard_normal((20000, 1)) * np.sqrt(variance)
+    found = calibrate(HeldOut(residuals, latent, weights, known))
+    assert_allclose(found.latent, 0.2, rtol=0.2)
+    assert_allclose(found.noise, 0.03, rtol=0.25)
+    assert_allclose(found.quantile(0.95), 1.96, rtol=0.03)
+    assert calibrate(plain(residuals, latent)).noise > 0.05
+
+
+def test_held_out_rows_change_units_and_keep_the_latest():
+    residuals, latent = held_out(500)
+    rows = HeldOut(residuals, latent, np.ones(500), np.full((500, 1), 0.01))
+    smaller = rows.in_units(np.array([10.0]))
+    assert_allclose(calibrate(smaller).noise, 100 * calibrate(rows).noise, rtol=1e-6)
+    assert_allclose(calibrate(smaller).latent, calibrate(rows).latent)
+    both = rows.followed_by(smaller, 510)
+    assert_allclose(both.residuals, np.vstack([rows.residuals[-10:], smaller.residuals]))
+    assert len(both) == 510
+
+
 def test_factor_and_noise_are_found():
-    found = calibrate(*held_out())
+    found = calibrate(plain(*held_out()))
     assert_allclose(found.latent, 0.2, rtol=0.15)
     assert_allclose(found.noise, 0.03, rtol=0.15)
 
 
 def test_no_other_pair_is_more_likely():
     residuals, latent = held_out(500, seed=1)
-    found = calibrate(residuals, latent)
+    found = calibrate(plain(residuals, latent))
 
     def loss(factor, noise):
         variance = factor * latent + noise
@@ -35,23 +64,23 @@ def test_no_other_pair_is_more_likely():
 
 def test_outputs_are_calibrated_apart():
     first, second = held_out(factor=0.05), held_out(factor=0.8, noise=1e-3, seed=2)
-    both = calibrate(np.hstack([first[0], second[0]]), np.hstack([first[1], second[1]]))
-    for p, one in enumerate((calibrate(*first), calibrate(*second))):
+    both = calibrate(plain(*(np.hstack(pair) for pair in zip(first, second, strict=True))))
+    for p, one in enumerate((calibrate(plain(*first)), calibrate(plain(*second)))):
         assert_allclose(both.latent[p], one.latent[0])
         assert_allclose(both.noise[p], one.noise[0])
 
 
 def test_residuals_of_zero_have_a_positive_variance():
-    found = calibrate(np.zeros((100, 1)), np.zeros((100, 1)))
-    assert 0 < found.variance(np.zeros((1, 1)))[0, 0] < 1e-6
+    found = calibrate(plain(np.zeros((100, 1)), np.zeros((100, 1))))
+    assert 0 < found.noise[0] < 1e-6
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.95])
 def test_conformal_quantiles_cover_heavy_tails(coverage):
     rng = np.random.default_rng(0)
     latent = np.full((2000, 1), 0.1)
-    found = calibrate(rng.standard_t(2, (2000, 1)), latent)
-    new = np.abs(rng.standard_t(2, 20000)) / np.sqrt(found.variance(latent[:1])[0, 0])
+    found = calibrate(plain(rng.standard_t(2, (2000, 1)), latent))
+    new = np.abs(rng.standard_t(2, 20000)) / np.sqrt(found.latent[0] * 0.1 + found.noise[0])
     assert abs((new <= found.quantile(coverage)[0]).mean() - coverage) < 0.03
 
 

@@ -22,7 +22,24 @@ def rows(n=60, m=6, seed=0):
 
 def solve(beta, x, weights=None):
     weights = torch.ones(len(x), dtype=x.dtype) if weights is None else weights
-    return solve_covariance(beta, x, weights, RHO2 / NOISE, torch.ones(len(x), dtype=x.dtype))
+    noise = NOISE / RHO2 / weights[:, None]
+    return solve_covariance(beta, x, noise, torch.ones(len(x), dtype=x.dtype))
+
+
+def test_noise_of_every_row_and_output_against_dense_matrices():
+    x, _, beta = rows(30)
+    noise = torch.tensor(np.random.default_rng(1).uniform(0.05, 2, (30, 2)))
+    found = solve_covariance(beta, x, noise, torch.ones(30, dtype=x.dtype))
+    K, cross = (part.detach().numpy() for part in (beta.gram(), beta.evaluate(x)))
+    for p in range(2):
+        Ki = np.linalg.inv(K)
+        B = Ki @ (cross.T / noise[:, p].numpy()) @ cross @ Ki
+        L = found.L[p].numpy()
+        assert_allclose(L @ L.T, B, rtol=1e-6, atol=1e-8 * np.abs(B).max())
+        # KL(N(0, S) || N(0, K)) with S = (K⁻¹ + K⁻¹ΦᵀΛ⁻¹ΦK⁻¹)⁻¹ on the functions' values
+        S = np.linalg.inv(Ki + B)
+        kl = 0.5 * (np.trace(Ki @ S) - len(K) + np.log(np.linalg.det(K) / np.linalg.det(S)))
+        assert_allclose(found.kl[p], kl, rtol=1e-5)
 
 
 def test_the_factor_is_titsias():

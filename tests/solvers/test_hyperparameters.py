@@ -10,6 +10,7 @@ from decoupledgp.solvers.hyperparameters import (
     learn_hyperparameters,
     neighbourhoods,
 )
+from decoupledgp.solvers.rows import Rows
 
 
 def learnt(x, y, prepare=None, seed=0):
@@ -18,7 +19,7 @@ def learnt(x, y, prepare=None, seed=0):
     likelihood = gaussian_likelihood(y.shape[1]).double()
     if prepare is not None:
         prepare(kernel, likelihood)
-    learn_hyperparameters(kernel, likelihood, x, y, rng=np.random.default_rng(seed))
+    learn_hyperparameters(kernel, likelihood, Rows.plain(x, y), rng=np.random.default_rng(seed))
     scales = kernel.base_kernel.lengthscale.detach().numpy().ravel()
     return kernel, likelihood, scales
 
@@ -84,6 +85,36 @@ def test_what_is_fixed_stays_and_what_is_given_is_where_it_begins():
     assert np.allclose(scales, [0.7, 0.9])
     assert np.isclose(likelihood.noise.item(), 0.3)
     assert kernel.outputscale.item() != 1
+
+
+def test_noise_that_is_known_is_not_learnt_again():
+    """Half of the rows have a known noise of 0.5 more; without that knowledge it is averaged in."""
+    x, y = draw(noise=0.1)
+    known = np.where(np.arange(len(x)) % 2, 0.5, 0.0)[:, None]
+    y = y[:, None] + np.sqrt(known) * np.random.default_rng(1).standard_normal(known.shape)
+    x, y, known = (torch.tensor(part) for part in (x, y, known))
+    noise = []
+    for rows in (Rows(x, y, torch.ones(len(x)).double(), known), Rows.plain(x, y)):
+        kernel = scaled_kernel(se_ard(2).double(), 1).double()
+        likelihood = gaussian_likelihood(1).double()
+        learn_hyperparameters(kernel, likelihood, rows, rng=np.random.default_rng(0))
+        noise.append(likelihood.noise.item())
+    assert noise[0] < 0.02 < 0.1 < noise[1]
+
+
+def test_inputs_in_the_units_of_the_greater_evidence_are_chosen():
+    rng = np.random.default_rng(0)
+    even = rng.uniform(-1.7, 1.7, (1500, 1))
+    y = torch.tensor(np.sin(6 * even) + 0.1 * rng.standard_normal(even.shape))
+    skewed = np.exp(3 * even)
+    plain, other = (Rows.plain(torch.tensor(x / x.std()), y) for x in (even, skewed))
+    for rows, others, expected in ((plain, [other], 0), (other, [plain], 1), (plain, [], 0)):
+        kernel = scaled_kernel(se_ard(1).double(), 1).double()
+        likelihood = gaussian_likelihood(1).double()
+        generator = np.random.default_rng(0)
+        chosen = learn_hyperparameters(kernel, likelihood, rows, rng=generator, others=others)
+        assert chosen == expected
+        assert likelihood.noise.item() < 0.03
 
 
 def test_neighbourhoods_are_of_neighbours_at_several_densities():

@@ -163,11 +163,11 @@ def problem(n=300, m=40, ratio=(0.02, 0.1)):
         functions=PointBasis(centres).at(kernel()),
         centres=centres,
         targets=mean(y),
-        counts=counts,
-        ratio=torch.tensor(ratio, dtype=torch.float64),
+        noise=torch.tensor(ratio, dtype=torch.float64) / counts[:, None],
         coordinates=centres / torch.tensor(S),
         x=x,
         y=y,
+        row_noise=torch.tensor(ratio, dtype=torch.float64).expand(n, -1),
         cell=index,
     )
 
@@ -177,7 +177,7 @@ def shared_functions(task):
     cross = dense.se_gram(task.x.numpy(), task.centres.numpy(), S)
     gather = np.eye(len(task.centres))[:, task.cell.numpy()]
     values = []
-    for p, ratio in enumerate(task.ratio.numpy()):
+    for p, ratio in enumerate(task.row_noise[0].numpy()):
         A = gather @ cross + ratio * np.eye(len(gather))
         values.append(cross @ np.linalg.solve(A, gather @ task.y[:, p].numpy()))
     return np.column_stack(values)
@@ -185,9 +185,9 @@ def shared_functions(task):
 
 def energy(task, a):
     """½‖y - K_Xα a‖²/λ + ½aᵀK_αa, over outputs."""
-    z, ratio = task.centres.numpy(), task.ratio.numpy()
+    z, ratio = task.centres.numpy(), task.row_noise.numpy()
     K, cross = dense.se_gram(z, z, S), dense.se_gram(task.x.numpy(), z, S)
-    fit = np.square(task.y.numpy() - cross @ a).sum(0) / ratio
+    fit = (np.square(task.y.numpy() - cross @ a) / ratio).sum(0)
     return 0.5 * np.sum(fit + np.einsum("mp,mn,np->p", a, K, a))
 
 
@@ -197,8 +197,8 @@ def least_squares(task):
     K, cross = dense.se_gram(z, z, S), dense.se_gram(task.x.numpy(), z, S)
     return np.column_stack(
         [
-            np.linalg.lstsq(cross.T @ cross / r + K, cross.T @ y[:, p] / r, rcond=1e-12)[0]
-            for p, r in enumerate(task.ratio.numpy())
+            np.linalg.lstsq(cross.T / r @ cross + K, cross.T / r @ y[:, p], rcond=1e-12)[0]
+            for p, r in enumerate(task.row_noise.numpy().T)
         ]
     )
 
@@ -208,7 +208,7 @@ def test_refinement_approaches_rows_that_share_functions():
     task = problem()
     expected, errors, energies = shared_functions(task), [], []
     least = energy(task, least_squares(task))
-    solver = _ByRefinement(task, np.random.default_rng(0), task.x[:50])
+    solver = _ByRefinement(task, np.random.default_rng(0), task.x[:50], None)
     for _ in range(40):
         solver.step()
         found = solver.solution()
@@ -225,17 +225,16 @@ def test_refinement_approaches_rows_that_share_functions():
 
 def test_a_full_row_each_is_kernel_ridge_regression():
     x, y = rows(80)
+    noise = np.random.default_rng(3).uniform(0.05, 0.4, (80, P))
     task = MeanProblem(
         functions=PointBasis(x).at(kernel()),
         centres=x,
         targets=y,
-        counts=torch.full((80,), 2.0, dtype=torch.float64),
-        ratio=torch.tensor([0.1, 0.4], dtype=torch.float64),
+        noise=torch.from_numpy(noise),
         coordinates=x,
     )
     found = solve_mean(task, rng=np.random.default_rng(0))
     K = dense.se_gram(x.numpy(), x.numpy(), S)
-    noise = np.tile([0.05, 0.2], (80, 1))  # two rows per cell have half the noise
     assert_allclose(found.a, solution(K, noise, y.numpy()), rtol=1e-6, atol=1e-7)
 
 
@@ -247,8 +246,7 @@ def test_many_outputs_have_smaller_blocks_and_are_solved_all_the_same():
         functions=PointBasis(x).at(kernel()),
         centres=x,
         targets=y,
-        counts=torch.ones(1500, dtype=torch.float64),
-        ratio=torch.full((3,), 0.5, dtype=torch.float64),
+        noise=torch.full((1500, 3), 0.5, dtype=torch.float64),
         coordinates=x / torch.tensor(S),
     )
     found = solve_mean(task, rng=np.random.default_rng(0))
@@ -283,15 +281,54 @@ def test_products_by_rows_are_the_products():
     assert_allclose(product_by_rows(functions.single(), x, y[:30]), expected, atol=1e-4)
 
 
+def test_rows_with_noise_of_their_own_lower_the_energy_towards_the_least():
+    task = problem()
+    task.row_noise = torch.from_numpy(np.random.default_rng(2).uniform(0.02, 1, task.y.shape))
+    sums = torch.zeros_like(task.targets)
+    precision = sums.index_add(0, task.cell, 1 / task.row_noise)
+    task.noise = 1 / precision
+    task.targets = sums.index_add(0, task.cell, task.y / task.row_noise) / precision
+    least = energy(task, least_squares(task))
+    solver = _ByRefinement(task, np.random.default_rng(0), None, None)
+    energies = []
+    for _ in range(10):
+        solver.step()
+        energies.append(energy(task, solver.solution().a.numpy()))
+    assert all(after <= before + 1e-3 for before, after in pairwise(energies))
+    assert energies[-1] - least < 0.7 * (energies[0] - least)
+    again = _ByRefinement(task, np.random.default_rng(1), None, solver.solution().a)
+    assert_allclose(again.solution().at_rows, solver.solution().at_rows, atol=1e-3)
+    again.step()
+    assert energy(task, again.solution().a.numpy()) <= energies[-1] + 1e-3
+
+
 def test_cells_average_what_joins_them():
     cells = Cells(1, 1)
-    cells.append(np.array([[0.0], [10.0]]), np.array([[1.0], [5.0]]))
-    cells.join(np.array([1, 1]), np.array([[8.0], [8.0]]))
+    ones, none = np.ones(2), np.zeros((2, 1))
+    cells.append(np.array([[0.0], [10.0]]), np.array([[1.0], [5.0]]), ones, none)
+    cells.join(np.array([1, 1]), np.array([[8.0], [8.0]]), ones, none, np.array([0.3]))
     assert_allclose(cells.targets, [[1], [7]])
     assert_allclose(cells.counts, [1, 3])
+    assert_allclose(cells.known, 0)
     cells.keep(np.array([1]))
     assert len(cells) == 1
     assert_allclose(cells.centres, [[10]])
+
+
+def test_rows_join_a_cell_by_their_precision():
+    """A cell of noise (0.5 + 0.1)/2, and two rows: the precisions add, and weigh the targets."""
+    learnt, cells = np.array([0.5]), Cells(1, 1)
+    cells.append(np.zeros((1, 1)), np.array([[1.0]]), np.array([2.0]), np.array([[0.1]]))
+    weights, known, targets = (
+        np.array([1.0, 4.0]),
+        np.array([[0.0], [3.0]]),
+        np.array([[2.0], [5.0]]),
+    )
+    cells.join(np.array([0, 0]), targets, weights, known, learnt)
+    precision = np.array([2 / 0.6, 1 / 0.5, 4 / 3.5])
+    assert_allclose(cells.counts, 7)
+    assert_allclose(cells.counts / (learnt + cells.known[0]), precision.sum())
+    assert_allclose(cells.targets[0, 0], precision @ [1, 2, 5] / precision.sum())
 
 
 def test_nearest_and_nearby():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["require_finite"]
+__all__ = ["require_finite", "require_row_numbers"]
 
 
 def require_finite(
@@ -28,3 +29,24 @@ def require_finite(
         f"{what} contains {kind}: {name} has {len(rows)} missing or infinite values "
         f"(first at row {rows[0]}); drop those rows or fill them in"
     )
+
+
+def require_row_numbers(
+    values: Any, what: str, *shapes: tuple[int, ...], positive: bool = False
+) -> np.ndarray:
+    """Return finite numbers in one of these shapes that are not negative (or zero), or raise a ValueError."""
+    table = np.asarray(values)
+    if table.dtype.kind not in "fiub" or table.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(
+            f"{what} must be numbers of shape {wanted}, one per row; "
+            f"got {table.dtype} of shape {table.shape}"
+        )
+    table = table.astype(np.float64)
+    require_finite(table, what)
+    bad = np.argwhere(table <= 0 if positive else table < 0)
+    if len(bad):
+        row = bad[0][0]
+        wrong = "must be positive" if positive else "must not be negative"
+        raise ValueError(f"{what} {wrong}; row {row} has {table[tuple(bad[0])]:g}")
+    return table

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from decoupledgp.data.warp import Warp
+
 __all__ = ["Standardizer"]
 
 FAR = 1e5
@@ -23,6 +25,7 @@ class Standardizer:
 
     def __init__(self, X: Float[np.ndarray, "n d"]):
         self.centre, self.scale, self.varies = _statistics(X.astype(np.float64))
+        self.warp: Warp | None = None
 
     def update(self, X: Float[np.ndarray, "n d"]) -> None:
         """Fix the scale of columns that were constant until now."""
@@ -35,12 +38,13 @@ class Standardizer:
         self.varies |= new
 
     def transform(self, X: Float[np.ndarray, "n d"], far: float = FAR) -> Float[np.ndarray, "n d"]:
-        """Return standardised columns, clipped at ±far."""
+        """Return standardised columns, clipped at ±far, and warped if there is a warp."""
         with np.errstate(over="ignore"):
-            return np.clip((X - self.centre) / self.scale, -far, far)
+            standard = np.clip((X - self.centre) / self.scale, -far, far)
+        return standard if self.warp is None else np.clip(self.warp(standard), -far, far)
 
     def inverse(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return columns in their original units."""
+        """Return columns that were not warped in their original units."""
         return X * self.scale + self.centre
 
 

@@ -15,10 +15,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
+from decoupledgp.data import require_row_numbers
 from decoupledgp.estimators.online import OnlineGPRegressor
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
-from decoupledgp.estimators.solved import Sizes, SolvedRun
+from decoupledgp.estimators.solved import SitesRun, Sizes, SolvedRun, Table
 from decoupledgp.posteriors.preconditioners import COV_PRECONDITIONERS, MEAN_PRECONDITIONERS
 from decoupledgp.report.progress import progress
 from decoupledgp.solvers.calibration import Calibration
@@ -75,6 +76,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         has begun is finished, so that it can be missed on tables of many thousand rows.
     half_life : float, default=None
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
+    warp_inputs : bool, default=None
+        Whether skewed inputs go through a power transform (Yeo & Johnson), with "sweeps"; None is
+        where it gives the greater evidence, and the kernel is the default one.
     family : {"decoupled", "hybrid", "orthogonal"}, default="decoupled"
         The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
         which natural gradients learn, with the other mean functions added as they are (hybrid) or
@@ -153,6 +157,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         "solver": [StrOptions({"sweeps", "gradient"}), None],
         "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
         "half_life": [Interval(Real, 0, None, closed="neither"), None],
+        "warp_inputs": ["boolean", None],
         "kernel": [Kernel, None],
         "basis": [StrOptions(set(BASES)), None],
         "likelihood": [Likelihood, None],
@@ -182,6 +187,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         solver: str | None = None,
         max_seconds: float | None = None,
         half_life: float | None = None,
+        warp_inputs: bool | None = None,
         kernel: Kernel | None = None,
         basis: str | None = None,
         likelihood: Likelihood | None = None,
@@ -207,6 +213,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.solver = solver
         self.max_seconds = max_seconds
         self.half_life = half_life
+        self.warp_inputs = warp_inputs
         self.kernel = kernel
         self.basis = basis
         self.likelihood = likelihood
@@ -226,48 +233,58 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.callbacks = callbacks
         self.preset = preset
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, weights: Any = None, noise_variance: Any = None) -> Self:
         """Learn from all rows, from scratch.
+
+        Both further arguments are for "sweeps", an array with a number per row. `weights` divide the
+        variance of a row's noise: a weight of two is a row measured with half the variance.
+        `noise_variance` is what is known of it beforehand, in the units of y squared, in addition to
+        the noise that is learnt; for several outputs it may be (n, P). Predictions are of rows with
+        a weight of one and no known noise.
 
         The rows are not copied. Ctrl-C leaves the model as it was after the last whole step, ready to
         predict; before the first one is done, as it was before `fit`.
         """
         if not self._is_solved():
+            _refuse_row_noise(weights, noise_variance)
             return super().fit(X, y)
         before, run = dict(self.__dict__), self.__dict__.get("_run")
         try:
-            X, Y = self._check_rows(X, y, reset=True)
-            return self._solve(X, Y)
+            return self._solve(self._table(X, y, weights, noise_variance, reset=True))
         except BaseException:
             if self.__dict__.get("_run") is run:  # nothing was learnt: nothing is changed
                 self.__dict__.clear()
                 self.__dict__.update(before)
             raise
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, *, weights: Any = None, noise_variance: Any = None
+    ) -> Self:
         """Go on learning from more rows; never starts over.
 
         With "sweeps" the first call is `fit`; later rows are predicted first, which keeps the
         variances calibrated, then become mean functions, or join the nearest one once there are
         `n_mean_basis`. Of all rows that much is kept. With "gradient" one step is taken per
         `batch_size` rows, N grows by every row that comes, so that a row shown twice counts twice,
-        and no row is kept (except the very first ones, until there are 32).
+        and no row is kept (except the very first ones, until there are 32). `weights` and
+        `noise_variance` are as in `fit`.
         """
         if not self._is_solved():
             if isinstance(getattr(self, "_run", None), SolvedRun):
                 raise ValueError(
                     'this model was begun with solver="sweeps"; no gradients go on from it'
                 )
+            _refuse_row_noise(weights, noise_variance)
             return super().partial_fit(X, y)
         first = not hasattr(self, "_run")
-        X, Y = self._check_rows(X, y, reset=first)
+        table = self._table(X, y, weights, noise_variance, reset=first)
         if first:
-            return self._solve(X, Y)
+            return self._solve(table)
         if not isinstance(self._run, SolvedRun):
             raise ValueError(
                 'this model was begun with solver="gradient"; it cannot go on by sweeps'
             )
-        self._run.more(X, Y, self._called_back)
+        self._run.more(table, self._called_back)
         return self
 
     @property
@@ -275,12 +292,35 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         """How predictive variances follow from those of the model; None if they are the model's own."""
         return self._run.calibration
 
-    def _solve(self, X: np.ndarray, Y: np.ndarray) -> Self:
+    def _table(self, X: Any, y: Any, weights: Any, noise_variance: Any, *, reset: bool) -> Table:
+        """Return checked rows with what is known of their noise."""
+        table = Table.plain(*self._check_rows(X, y, reset=reset))
+        n, n_outputs = table.Y.shape
+        if weights is not None:
+            table.weights = require_row_numbers(weights, "weights", (n,), positive=True)
+        if noise_variance is not None:
+            if not self._is_gaussian():
+                raise ValueError(
+                    "noise_variance is for Gaussian noise, and the likelihood is another"
+                )
+            shapes = [(n,)] if n_outputs == 1 else [(n,), (n, n_outputs)]
+            known = require_row_numbers(noise_variance, "noise_variance", *shapes)
+            table.known = np.broadcast_to(known.reshape(n, -1), table.Y.shape)
+        return table
+
+    def _solve(self, table: Table) -> Self:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        run = SolvedRun(
-            Sizes(self.n_mean_basis, self.n_cov_basis, self.max_seconds, self.half_life),
+        kind = SolvedRun if self._is_gaussian() else SitesRun
+        run = kind(
+            Sizes(
+                n_mean_basis=self.n_mean_basis,
+                n_cov_basis=self.n_cov_basis,
+                max_seconds=self.max_seconds,
+                half_life=self.half_life,
+                warp_inputs=self.warp_inputs,
+            ),
             n_features=self.n_features_in_,
-            n_outputs=Y.shape[1],
+            n_outputs=table.Y.shape[1],
             kernel=self.kernel,
             likelihood=self.likelihood,
             rng=np.random.default_rng(seed),
@@ -289,12 +329,15 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         with progress(PAIRS + 1, bool(self.verbose)) as advance:
 
             def followed(record: dict[str, Any]) -> bool:
-                self._run = run  # type: ignore[assignment]
+                self._run = run
                 advance(record)
                 return self._called_back(record)
 
-            run.fit(X, Y, followed)
+            run.fit(table, followed)
         return self
+
+    def _is_gaussian(self) -> bool:
+        return isinstance(self.likelihood, GaussianLikelihood | None)
 
     def _is_solved(self) -> bool:
         """Whether the model is solved for; raises if it is asked for and cannot be."""
@@ -314,8 +357,6 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         values = self.get_params(deep=False)
         plain = signature(DecoupledGPRegressor.__init__).parameters
         reasons = [name for name in GRADIENT_ARGUMENTS if values[name] != plain[name].default]
-        if not isinstance(self.likelihood, GaussianLikelihood | None):
-            reasons.append("likelihood")
         if self.basis == "multiscale":
             reasons.append("basis")
         if self.device not in (None, "cpu"):
@@ -323,7 +364,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         return reasons
 
     def _refuse_solver_arguments(self) -> None:
-        for name in ("max_seconds", "half_life"):
+        for name in ("max_seconds", "half_life", "warp_inputs"):
             if getattr(self, name) is not None:
                 raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')
 
@@ -345,3 +386,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
             device=torch.device(self.device or "cpu"),
             rng=rng,
         )
+
+
+def _refuse_row_noise(weights: Any, noise_variance: Any) -> None:
+    for name, value in (("weights", weights), ("noise_variance", noise_variance)):
+        if value is not None:
+            raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')

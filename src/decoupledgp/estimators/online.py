@@ -23,7 +23,6 @@ __all__ = ["OnlineGPRegressor"]
 class OnlineGPRegressor(GPRegressor):
     """Feeds minibatches to a run."""
 
-    _run: Run
     verbose: int
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -55,6 +54,7 @@ class OnlineGPRegressor(GPRegressor):
         first = not hasattr(self, "_run")
         X, Y = self._check_rows(X, y, reset=first)
         run = self._begin(Y.shape[1])[0] if first else self._run
+        assert isinstance(run, Run)
         run.close_table()
         for part in consecutive_batches(len(X), run.settings.batch_size):
             if self._called_back(run.learn(X[part], Y[part])):
@@ -65,8 +65,8 @@ class OnlineGPRegressor(GPRegressor):
         """Start a run from the constructor's arguments; also return the generator of row orders."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         learning, shuffling = np.random.default_rng(seed).spawn(2)
-        self._run = self._new_run(n_outputs, learning)
-        return self._run, shuffling
+        self._run = run = self._new_run(n_outputs, learning)
+        return run, shuffling
 
     @abstractmethod
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:

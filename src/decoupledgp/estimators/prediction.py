@@ -87,7 +87,7 @@ class Predictor:
         root = vectors * values.clamp_min(0).sqrt()[:, None]  # rounding makes small values negative
         normal = torch.from_numpy(rng.standard_normal((self.q.n_outputs, len(X), n_samples))).to(x)
         f = self.q.mean(x).T[..., None] + root @ normal
-        if self.calibration is not None:
+        if self.calibration is not None and self.calibration.noise is not None:
             deviation = torch.from_numpy(np.sqrt(self.calibration.noise))[:, None, None]
             y = f + deviation * torch.from_numpy(rng.standard_normal(f.shape))
             return self._draws(y.permute(1, 0, 2))
@@ -110,9 +110,10 @@ class Predictor:
 
     def _moments(self, mean: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of y for those of f."""
-        if self.calibration is None:
+        latent = self._latent_factor * latent
+        if self.calibration is None or self.calibration.noise is None:
             return predictive_moments(self.likelihood, mean, latent)
-        return mean, torch.from_numpy(self.calibration.variance(latent.numpy()))
+        return mean, latent + torch.from_numpy(self.calibration.noise)
 
     def _tensor(self, X: np.ndarray) -> Tensor:
         return torch.from_numpy(self.x_scaler.transform(X)).to(self.q.a.device, torch.float64)

@@ -2,7 +2,8 @@
 
 A small covariance basis does not know what the large mean basis knows, so its variance of f is too
 large; and the noise that explains the rows learnt from need not be the error on new ones. Both are
-set, per output, so that held-out residuals are most likely under N(0, c·var f + s²).
+set, per output, so that held-out residuals are most likely under N(0, c·var f + s²), where a row of
+weight w with a known noise variance has (s² + known)/w in place of s².
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Calibration", "calibrate"]
+__all__ = ["LATENT_FACTORS", "Calibration", "HeldOut", "calibrate"]
 
 SMALLEST = 1e-12
 """Variances in standard deviations of the target, squared: no smaller ones are told apart."""
@@ -25,16 +26,13 @@ LATENT_FACTORS = np.concatenate([[0.0], np.geomspace(1e-4, 10, 61)])
 class Calibration:
     """var y = latent · var f + noise, per output, in standardised units; `scores` of held-out rows.
 
-    The scores are |y - mean| / std, sorted: their quantiles make conformal intervals.
+    A noise of None is the likelihood's own. The scores are |y - mean| / std, sorted: their quantiles
+    make conformal intervals.
     """
 
     latent: Float[np.ndarray, " p"]
-    noise: Float[np.ndarray, " p"]
+    noise: Float[np.ndarray, " p"] | None
     scores: Float[np.ndarray, "k p"]
-
-    def variance(self, latent: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
-        """Return the predictive variance for these variances of f."""
-        return self.latent * latent + self.noise
 
     def quantile(self, coverage: float) -> Float[np.ndarray, " p"]:
         """Return the score that this share of new rows stays below, with the finite-sample margin."""
@@ -45,32 +43,73 @@ class Calibration:
         return self.scores[rank - 1]
 
 
-def calibrate(residuals: Float[np.ndarray, "k p"], latent: Float[np.ndarray, "k p"]) -> Calibration:
+@dataclass
+class HeldOut:
+    """Residuals of rows that had not been learnt from, the model's variances of f there, and their noise.
+
+    All in standardised units; a row's noise has the variance (s² + known) / weight.
+    """
+
+    residuals: Float[np.ndarray, "k p"]
+    latent: Float[np.ndarray, "k p"]
+    weights: Float[np.ndarray, " k"]
+    known: Float[np.ndarray, "k p"]
+
+    @classmethod
+    def none(cls, n_outputs: int) -> HeldOut:
+        """Return no rows."""
+        empty = np.zeros((0, n_outputs))
+        return cls(empty, empty, np.zeros(0), empty)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def followed_by(self, other: HeldOut, most: int) -> HeldOut:
+        """Return the latest of both."""
+        parts = zip(vars(self).values(), vars(other).values(), strict=True)
+        return HeldOut(*(np.concatenate(pair)[-most:] for pair in parts))
+
+    def in_units(self, change: Float[np.ndarray, " p"]) -> HeldOut:
+        """Return the same rows with targets measured in units that are smaller by `change`."""
+        squared = change**2
+        return HeldOut(
+            self.residuals * change, self.latent * squared, self.weights, self.known * squared
+        )
+
+
+def calibrate(rows: HeldOut) -> Calibration:
     """Fit factor and noise of every output to held-out residuals and variances of f."""
-    pairs = [_fit(r, v) for r, v in zip(np.square(residuals).T, latent.T, strict=True)]
+    unit = 1 / rows.weights
+    columns = zip(np.square(rows.residuals).T, rows.latent.T, rows.known.T, strict=True)
+    pairs = [_fit(squares, v, unit, known * unit) for squares, v, known in columns]
     factor, noise = np.array(pairs).T
-    scores = np.abs(residuals) / np.sqrt(factor * latent + noise)
+    variance = factor * rows.latent + (noise + rows.known) * unit[:, None]
+    scores = np.abs(rows.residuals) / np.sqrt(variance)
     return Calibration(factor, noise, np.sort(scores, axis=0))
 
 
-def _fit(squares: np.ndarray, latent: np.ndarray) -> tuple[float, float]:
+def _fit(
+    squares: np.ndarray, latent: np.ndarray, unit: np.ndarray, known: np.ndarray
+) -> tuple[float, float]:
     """Return the factor and noise under which squared residuals are most likely."""
     best = (np.inf, 1.0, 1.0)
     for factor in LATENT_FACTORS:
-        noise = _best_noise(squares, factor * latent)
-        variance = factor * latent + noise
+        fixed = factor * latent + known
+        noise = _best_noise(squares, fixed, unit)
+        variance = fixed + noise * unit
         loss = float(np.mean(np.log(variance) + squares / variance))
         best = min(best, (loss, float(factor), noise))
     return best[1], best[2]
 
 
-def _best_noise(squares: np.ndarray, latent: np.ndarray) -> float:
-    """Return a minimum of mean(log(v + s) + r/(v + s)) in s: bisection on the sign of its slope."""
-    low, high = np.log(SMALLEST), np.log(max(float(squares.max()), SMALLEST) + SMALLEST)
+def _best_noise(squares: np.ndarray, fixed: np.ndarray, unit: np.ndarray) -> float:
+    """Return a minimum of mean(log v + r/v), v = fixed + s unit, in s: bisection on its slope's sign."""
+    largest = max(float((squares / unit).max()), SMALLEST)
+    low, high = np.log(SMALLEST), np.log(largest + SMALLEST)
     for _ in range(50):
         middle = 0.5 * (low + high)
-        variance = latent + np.exp(middle)
-        if np.mean(1 / variance - squares / variance**2) > 0:
+        variance = fixed + np.exp(middle) * unit
+        if np.mean(unit / variance - unit * squares / variance**2) > 0:
             high = middle
         else:
             low = middle

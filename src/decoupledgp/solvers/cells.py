@@ -18,34 +18,58 @@ ROWS_AT_ONCE = 1024
 
 
 class Cells:
-    """Centres and targets in the rows' own units, and counts; memory O(M_α (D + P))."""
+    """Centres, targets and known noise variances in the rows' own units, and counts.
+
+    A cell's noise has the variance (σ² + known) / count. Memory O(M_α (D + P)).
+    """
 
     def __init__(self, n_features: int, n_outputs: int):
         self.centres = np.zeros((0, n_features))
         self.targets = np.zeros((0, n_outputs))
         self.counts = np.zeros(0)
+        self.known = np.zeros((0, n_outputs))
 
     def __len__(self) -> int:
         return len(self.counts)
 
-    def append(self, X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n p"]) -> None:
+    def append(
+        self,
+        X: Float[np.ndarray, "n d"],
+        Y: Float[np.ndarray, "n p"],
+        weights: Float[np.ndarray, " n"],
+        known: Float[np.ndarray, "n p"],
+    ) -> None:
         """Give every row a cell of its own."""
         self.centres = np.concatenate([self.centres, X])
         self.targets = np.concatenate([self.targets, Y])
-        self.counts = np.concatenate([self.counts, np.ones(len(X))])
+        self.counts = np.concatenate([self.counts, weights])
+        self.known = np.concatenate([self.known, known])
 
-    def join(self, index: Int[np.ndarray, " n"], Y: Float[np.ndarray, "n p"]) -> None:
-        """Average targets into the cells that the index names."""
-        added = np.bincount(index, minlength=len(self)).astype(float)
-        sums = self.targets * self.counts[:, None]
-        np.add.at(sums, index, Y)
-        self.counts = self.counts + added
-        self.targets = sums / self.counts[:, None]
+    def join(
+        self,
+        index: Int[np.ndarray, " n"],
+        Y: Float[np.ndarray, "n p"],
+        weights: Float[np.ndarray, " n"],
+        known: Float[np.ndarray, "n p"],
+        learnt: Float[np.ndarray, " p"],
+    ) -> None:
+        """Average targets into the cells that the index names, by precision; `learnt` is σ²."""
+        precision = self.counts[:, None] / (learnt + self.known)
+        sums, added = self.targets * precision, weights[:, None] / (learnt + known)
+        np.add.at(sums, index, added * Y)
+        np.add.at(precision, index, added)
+        self.counts = self.counts + np.bincount(index, weights, minlength=len(self))
+        self.targets = sums / precision
+        touched = np.unique(index)
+        self.known = self.known.copy()
+        self.known[touched] = np.maximum(
+            self.counts[touched, None] / precision[touched] - learnt, 0
+        )
 
     def keep(self, index: Int[np.ndarray, " k"]) -> None:
         """Drop all other cells."""
         self.centres, self.targets = self.centres[index], self.targets[index]
-        self.counts = self.counts[index]
+        self.counts, self.known = self.counts[index], self.known[index]
 
 
 def nearest(

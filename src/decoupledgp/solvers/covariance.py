@@ -1,7 +1,8 @@
 """The optimal covariance on a given basis β under Gaussian noise, in closed form (Titsias 2009).
 
-B = τ K_β⁻¹ (Σ_n w_n K_βn K_nβ) K_β⁻¹ with τ = ρ²/σ² and rows that count w_n times. Rows are walked
-through in blocks: time O(n M_β²), memory O(M_β²), in float64.
+B = K_β⁻¹ (Σ_n K_βn K_nβ / λ_n) K_β⁻¹, with λ_n the noise of row n over the kernel's scale ρ². Rows are
+walked through in blocks: time O(n M_β²), memory O(M_β²), in float64; as much again for every output
+whose noise is not in proportion to the first one's.
 """
 
 from __future__ import annotations
@@ -22,33 +23,52 @@ ROWS_AT_ONCE = 4096
 
 
 class CovarianceSolution(NamedTuple):
-    """The factor L of B = LLᵀ per output, and what the covariance adds to the bound."""
+    """The factor L of B = LLᵀ per output, what the covariance adds to the bound, and its part of the KL."""
 
     L: Float[Tensor, "p k k"]
     bound: Float[Tensor, " p"]
+    kl: Float[Tensor, " p"]
 
 
 @torch.no_grad()
 def solve_covariance(
     beta: Functions,
     x: Float[Tensor, "n d"],
-    weights: Float[Tensor, " n"],
-    tau: Float[Tensor, " p"],
+    noise: Float[Tensor, "n p"],
     prior: Float[Tensor, " n"],
 ) -> CovarianceSolution:
-    """Return the optimal factor; `prior` is g(x_n, x_n).
+    """Return the optimal factor; `noise` is relative to ρ², `prior` is g(x_n, x_n).
 
-    With M = I + τG the expected log-likelihood loses ½τ(Σ_n w_n g_n - tr G) + ½tr(τGM⁻¹), and the KL
-    is ½(log|M| - tr(τGM⁻¹)): one term cancels.
+    With G = Σ_n u_n u_nᵀ / λ_n and M = I + G the expected log-likelihood loses
+    ½(Σ_n g_n/λ_n - tr G) + ½tr(GM⁻¹), and the KL is ½(log|M| - tr(GM⁻¹)): one term cancels.
     """
     beta = beta.double()
     C = safe_cholesky(beta.gram())
+    precision = 1 / noise
+    first = precision[:, :1]
+    share = precision[:1] / first[:1]
+    same = bool(torch.allclose(first * share, precision, rtol=1e-12, atol=0))
+    parts = []
+    for p in range(1 if same else precision.shape[1]):
+        values, root = precision_root(C, _gram(beta, C, x, precision[:, p]))
+        parts.append((values, root))
+    if same:
+        values, root = parts[0]
+        scales = share[0].tolist() if len(x) else [1.0] * precision.shape[1]
+        parts = [(scale * values, scale**0.5 * root) for scale in scales]
+    eigenvalues = torch.stack([values for values, _ in parts])
+    missing = (precision * prior[:, None]).sum(0) - eigenvalues.sum(1)
+    log_det = torch.log1p(eigenvalues).sum(1)
+    kl = 0.5 * (log_det - (eigenvalues / (1 + eigenvalues)).sum(1))
+    L = torch.stack([root for _, root in parts])
+    return CovarianceSolution(L, -0.5 * (missing + log_det), kl)
+
+
+def _gram(beta: Functions, C: Tensor, x: Tensor, precision: Tensor) -> Float[Tensor, "k k"]:
+    """Return Σ_n u_n u_nᵀ / λ_n with u = C⁻¹K_βn."""
     G = torch.zeros_like(C)
     for start in range(0, len(x), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         U = torch.linalg.solve_triangular(C, beta.evaluate(x[part].double()).T, upper=False)
-        G += (U * weights[part]) @ U.T
-    values, root = precision_root(C, G)
-    missing = tau * ((weights * prior).sum() - values.sum())
-    log_det = torch.log1p(tau[:, None] * values).sum(1)
-    return CovarianceSolution(tau.sqrt()[:, None, None] * root, -0.5 * (missing + log_det))
+        G += (U * precision[part]) @ U.T
+    return G

@@ -8,7 +8,7 @@ evidences, each an exact GP of one group, is climbed by L-BFGS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from decoupledgp.learners.batch import maximise
 from decoupledgp.likelihoods import SMALLEST_NOISE
 from decoupledgp.online import initialise_hyperparameters
 from decoupledgp.ops.threads import run_all
+from decoupledgp.solvers.rows import Rows
 
 __all__ = ["coordinates", "learn_hyperparameters", "neighbourhoods"]
 
@@ -56,35 +57,45 @@ length-scale of an input that does not matter."""
 
 def learn_hyperparameters(
     kernel: ScaleKernel,
-    likelihood: GaussianLikelihood,
-    x: Float[Tensor, "n d"],
-    y: Float[Tensor, "n p"],
+    likelihood: GaussianLikelihood | None,
+    rows: Rows,
     *,
     rng: np.random.Generator,
+    others: Sequence[Rows] = (),
     again: bool = False,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> None:
+) -> int:
     """Set kernel and noise from rows; `again` goes on from the values they have.
 
-    Parameters that do not require gradients stay. Time O(GROUPS · GROUP³ P) per iteration.
+    `others` are the same rows with inputs in other units: those of the greatest evidence are chosen,
+    by the same neighbourhoods for all. Returns 0 for `rows`, or the number of the other, from 1.
+    Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
+    stay. Time O(GROUPS · GROUP³ P) per iteration.
     """
-    modules = torch.nn.ModuleList([kernel, likelihood])
+    modules = _modules(kernel, likelihood)
     parameters = [p for p in modules.parameters() if p.requires_grad]
-    count = max(GROUPS // y.shape[1], GROUPS // 4)
+    count = max(GROUPS // rows.y.shape[1], GROUPS // 4)
+    candidates, chosen = [rows, *others], 0
 
-    def climb(groups: list[np.ndarray], iterations: int) -> float:
-        objective = _Objective(kernel, likelihood, x, y, groups, parameters)
+    def climb(rows: Rows, groups: list[np.ndarray], iterations: int) -> float:
+        objective = _Objective(kernel, likelihood, rows, groups, parameters)
         maximise(objective, parameters, solver="lbfgs", max_iter=iterations, after_step=out_of_time)
-        return float(_Objective(kernel, likelihood, x, y, groups, [])())
+        return float(_Objective(kernel, likelihood, rows, groups, [])())
 
     if not again:
-        groups = neighbourhoods(x, rng, count=count)
-        reached = []
-        for values in _starts(kernel, likelihood, x, y, groups):
-            _set_values(modules, values)
-            reached.append((climb(groups, ROUNDS[0]), _values(modules)))
-        _set_values(modules, max(reached, key=lambda pair: pair[0])[1])
-    climb(neighbourhoods(coordinates(kernel, x), rng, count=count), ROUNDS[1])
+        share = -(-count // len(candidates))
+        groups = [g for rows in candidates for g in neighbourhoods(rows.x, rng, count=share)]
+        first, reached = _values(modules), []
+        for number, rows in enumerate(candidates):
+            _set_values(modules, first)
+            for values in _starts(kernel, likelihood, rows, groups):
+                _set_values(modules, values)
+                reached.append((climb(rows, groups, ROUNDS[0]), number, _values(modules)))
+        _, chosen, best = max(reached, key=lambda found: found[0])
+        _set_values(modules, best)
+    rows = candidates[chosen]
+    climb(rows, neighbourhoods(coordinates(kernel, rows.x), rng, count=count), ROUNDS[1])
+    return chosen
 
 
 def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -117,33 +128,33 @@ class _Objective:
     def __init__(
         self,
         kernel: ScaleKernel,
-        likelihood: GaussianLikelihood,
-        x: Tensor,
-        y: Tensor,
+        likelihood: GaussianLikelihood | None,
+        rows: Rows,
         groups: list[np.ndarray],
         parameters: list[nn.Parameter],
     ):
         self.kernel, self.likelihood, self.parameters = kernel, likelihood, parameters
-        self.groups = [(x[torch.from_numpy(g)], y[torch.from_numpy(g)]) for g in groups]
+        self.groups = [rows.take(group) for group in groups]
         self.start = [p.detach().clone() for p in parameters]
-        self.size = sum(len(g) for g in groups) * y.shape[1]
+        self.size = sum(len(g) for g in groups) * rows.y.shape[1]
 
     def __call__(self) -> Tensor:
         """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
-        jobs = [partial(self._group, *group) for group in self.groups]
-        results = run_all(jobs, self.groups[0][0].device)
+        jobs = [partial(self._group, group) for group in self.groups]
+        results = run_all(jobs, self.groups[0].x.device)
         value = torch.stack([result[0] for result in results]).sum() / self.size
         for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
             slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size
             value = value + ((p - p.detach()) * slope).sum() - PULL * (p - start).square().sum()
         return value
 
-    def _group(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _group(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
         """Return the log evidence of a group and its gradients."""
         with torch.set_grad_enabled(bool(self.parameters)):
-            K = PointBasis(x).at(self.kernel.base_kernel).gram()
-            noise = self.likelihood.noise.reshape(-1).expand(y.shape[1])
-            value = log_evidence(K, self.kernel.outputscale, noise, y)
+            K = PointBasis(rows.x).at(self.kernel.base_kernel).gram()
+            learnt = rows.y.new_zeros(1) if self.likelihood is None else self.likelihood.noise
+            noise = rows.noise(learnt.reshape(-1))
+            value = log_evidence(K, self.kernel.outputscale, noise, rows.y)
             if not self.parameters:
                 return value, []
             found = torch.autograd.grad(value, self.parameters, allow_unused=True)
@@ -153,9 +164,8 @@ class _Objective:
 
 def _starts(
     kernel: ScaleKernel,
-    likelihood: GaussianLikelihood,
-    x: Tensor,
-    y: Tensor,
+    likelihood: GaussianLikelihood | None,
+    rows: Rows,
     groups: list[np.ndarray],
 ) -> list[list[Tensor]]:
     """Return values of all parameters to climb from, the last of them set.
@@ -164,19 +174,24 @@ def _starts(
     length-scales with little noise, the greatest evidence. From the first no gradient leads to a
     function that changes fast, from the second none to a faint one under much noise.
     """
-    modules = torch.nn.ModuleList([kernel, likelihood])
-    given = bool(likelihood.raw_noise.any()) or not likelihood.raw_noise.requires_grad
+    modules = _modules(kernel, likelihood)
+    learns_noise = likelihood is not None and likelihood.raw_noise.requires_grad
+    given = likelihood is None or not learns_noise or bool(likelihood.raw_noise.any())
     base = kernel.base_kernel
     fixed = not is_se_ard(base) or bool(base.raw_lengthscale.any())
     fixed = fixed or not base.raw_lengthscale.requires_grad
-    initialise_hyperparameters(kernel, likelihood, x, y)
+    initialise_hyperparameters(kernel, likelihood, rows.x, rows.y)
     starts = [_values(modules)]
     with torch.no_grad():
-        if not given:
+        if likelihood is not None and not given:
             likelihood.noise = (FIRST_NOISE * likelihood.noise).clamp_min(2 * SMALLEST_NOISE)
     if not fixed:
-        _shorten(base, _Objective(kernel, likelihood, x, y, groups[: len(groups) // 4 + 1], []))
+        _shorten(base, _Objective(kernel, likelihood, rows, groups[: len(groups) // 4 + 1], []))
     return [*starts, _values(modules)]
+
+
+def _modules(kernel: Kernel, likelihood: GaussianLikelihood | None) -> nn.ModuleList:
+    return nn.ModuleList([kernel] if likelihood is None else [kernel, likelihood])
 
 
 @torch.no_grad()

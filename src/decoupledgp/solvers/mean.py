@@ -5,7 +5,7 @@ row has its function, (K + λI)a = y, and sweeps solve it. With more rows than f
 cell share the function at its centre, a_j = Σ_{n in j} (y_n - f(x_n))/λ, with f taken where the rows
 are. The system of the cells alone, each with the mean of its rows' targets and its share of the noise,
 is near that and gives the directions: its answers to the residuals of all rows. Along each, made
-conjugate to the former ones, ½‖y - K_Xα a‖²/λ + ½aᵀK_αa is minimised, so that no step can diverge;
+conjugate to the former ones, ½Σ_n (y_n - f(x_n))²/λ_n + ½aᵀK_αa is minimised, so that no step can diverge;
 it takes one product with K_Xα, O(n M_α D).
 """
 
@@ -41,25 +41,20 @@ Follow = Callable[["MeanSolution"], bool]
 
 @dataclass
 class MeanProblem:
-    """Cells with their mean targets and counts, and the rows in them where they hold several.
+    """Cells with their mean targets and noise, and the rows in them where they hold several.
 
-    `ratio` is σ²/ρ² of each output; all rows are standardised, in float64.
+    Noise is relative to the kernel's scale ρ² of each output; all rows are standardised, in float64.
     """
 
     functions: Functions
     centres: Float[Tensor, "m d"]
     targets: Float[Tensor, "m p"]
-    counts: Float[Tensor, " m"]
-    ratio: Float[Tensor, " p"]
+    noise: Float[Tensor, "m p"]
     coordinates: Float[Tensor, "m d"]
     x: Float[Tensor, "n d"] | None = None
     y: Float[Tensor, "n p"] | None = None
+    row_noise: Float[Tensor, "n p"] | None = None
     cell: Int[Tensor, " n"] | None = None
-
-    @property
-    def noise(self) -> Float[Tensor, "m p"]:
-        """Each cell's share of the noise."""
-        return self.ratio / self.counts[:, None]
 
     def sweeps(
         self,
@@ -94,13 +89,13 @@ def solve_mean(
 ) -> MeanSolution:
     """Solve until the watched rows' error no longer falls, or the steps or seconds are used up.
 
-    `start` are coefficients to go on from, where every function has its row.
+    `start` are coefficients to go on from.
     """
     rows = None if watch is None else watch[0]
     solver = (
         _BySweeps(problem, rng, rows, start)
         if problem.x is None
-        else _ByRefinement(problem, rng, rows)
+        else _ByRefinement(problem, rng, rows, start)
     )
     begin = last = time.perf_counter()
     error = np.inf
@@ -175,14 +170,27 @@ class _ByRefinement:
 
     most_steps = REFINEMENTS
 
-    def __init__(self, problem: MeanProblem, rng: np.random.Generator, watched: Tensor | None):
+    def __init__(
+        self,
+        problem: MeanProblem,
+        rng: np.random.Generator,
+        watched: Tensor | None,
+        start: Tensor | None,
+    ):
         assert problem.x is not None
         assert problem.y is not None
+        assert problem.row_noise is not None
         assert problem.cell is not None
         self.problem, self.rng, self.y, self.cell = problem, rng, problem.y, problem.cell
+        self.precision = 1 / problem.row_noise
         self.rows = problem.x if watched is None else torch.cat([problem.x, watched])
-        zeros = torch.zeros_like(problem.targets)
-        self.now = _Direction(zeros, zeros, self.y.new_zeros(len(self.rows), self.y.shape[1]))
+        if start is None:
+            zeros = torch.zeros_like(problem.targets)
+            self.now = _Direction(zeros, zeros, self.y.new_zeros(len(self.rows), self.y.shape[1]))
+        else:
+            functions = problem.functions.double()
+            values = (product_by_rows(functions, x, start) for x in (problem.centres, self.rows))
+            self.now = _Direction(start.clone(), *values)
         self.directions: list[_Direction] = []
 
     @torch.no_grad()
@@ -193,7 +201,7 @@ class _ByRefinement:
             share = self._inner(former, direction) / self._inner(former, former)
             direction = _combine(direction, -share, former)
         self.directions = [*self.directions, direction][-DIRECTIONS:]
-        slope = (residual * direction.at_rows[: len(self.y)]).sum(0) / self.problem.ratio
+        slope = (self.precision * residual * direction.at_rows[: len(self.y)]).sum(0)
         slope = slope - (self.now.a * direction.at_centres).sum(0)
         self.now = _combine(self.now, slope / self._inner(direction, direction), direction)
 
@@ -208,8 +216,8 @@ class _ByRefinement:
     def _answer(self, residual: Tensor) -> _Direction:
         """Return the cells' solution for the residuals of all rows."""
         problem = self.problem
-        left = torch.zeros_like(self.now.a).index_add_(0, self.cell, residual)
-        left = left / problem.counts[:, None] - problem.noise * self.now.a
+        left = torch.zeros_like(self.now.a).index_add_(0, self.cell, self.precision * residual)
+        left = problem.noise * (left - self.now.a)
         sweeps = problem.sweeps(self.rng, left)
         sweeps.run("g" if sweeps.is_one_block else "LGg")
         at_rows = product_by_rows(sweeps.product, self.rows, sweeps.a)
@@ -217,7 +225,7 @@ class _ByRefinement:
 
     def _inner(self, one: _Direction, other: _Direction) -> Float[Tensor, " p"]:
         n = len(self.y)
-        data = (one.at_rows[:n] * other.at_rows[:n]).sum(0) / self.problem.ratio
+        data = (self.precision * one.at_rows[:n] * other.at_rows[:n]).sum(0)
         tiny = torch.finfo(data.dtype).tiny
         return data + (one.a * other.at_centres).sum(0) + tiny
 

@@ -1,0 +1,197 @@
+"""Learning from a table under Gaussian noise, from scratch.
+
+Hyper-parameters from the evidence of neighbourhoods, the mean by sweeps, the covariance in closed form,
+variances calibrated on rows held out, which join in the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+
+from decoupledgp.bases import PointBasis
+from decoupledgp.data import Standardizer, Warp
+from decoupledgp.estimators.interrupt import finish_first
+from decoupledgp.estimators.solved.model import EXACT_ROWS, HELD_OUT_MOST, Clock, Follow, Table
+from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream
+from decoupledgp.learners.gradient import nmse
+from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
+from decoupledgp.solvers.cells import nearest
+from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.sweeps import BLOCK, product_by_rows
+
+__all__ = ["Parts", "SolvedRun"]
+
+log = logging.getLogger("decoupledgp")
+
+MOST_ROWS = 1 << 19
+"""Rows of a table that are learnt from; of a larger one, random ones."""
+
+HELD_OUT_SHARE = 0.1
+"""Share of the rows that calibrate the variances before the mean learns from them too."""
+
+HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
+"""Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
+
+PRODUCTS_EXPECTED = 4
+"""Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
+
+
+class Parts(NamedTuple):
+    """A table's rows that are learnt from first, and those that are held out until the end."""
+
+    kept: Table
+    held: Table
+
+
+class SolvedRun(SolvedStream):
+    """Learns from a table, then from further rows."""
+
+    def fit(self, table: Table, follow: Follow) -> None:
+        """Learn from a table, from scratch. `follow` is told of every step and may end the work.
+
+        Time O(N_used M_α D) per step, after O(48 · 256³) per step of the hyper-parameters; memory
+        O(N_used (D + P) + M_α P + P M_β²).
+        """
+        clock = Clock(self.sizes.max_seconds)
+        if len(table) > MOST_ROWS:
+            log.info("%s random rows of %s are learnt from", f"{MOST_ROWS:,}", f"{len(table):,}")
+            table = table.take(self.rng.choice(len(table), MOST_ROWS, replace=False))
+        self.n_rows = len(table)
+        self.x_scaler = Standardizer(table.X)
+        if self.standardises_targets:
+            self.y_scaler = Standardizer(table.Y)
+        order = self.rng.permutation(len(table))
+        n_held = _n_held_out(len(table))
+        parts = Parts(table.take(order[n_held:]), table.take(order[:n_held]))
+        self.solve(parts, clock, follow)
+        self.solved_rows = self.learnt_rows = self.n_rows
+        self.seconds = clock.seconds
+
+    def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
+        """Find hyper-parameters, mean, covariance and calibration."""
+        kept, held = self.rows(parts.kept), self.rows(parts.held)
+        if self.learn(kept, self.likelihood, clock):
+            kept, held = self.rows(parts.kept), self.rows(parts.held)
+        problem = self.gather(parts.kept, kept, clock)
+        self.rebuild(problem)
+        watch = (held.x, held.y) if len(held) else None
+        fitted = self.cell_rows() if problem.x is None else kept
+        stopped = False
+
+        def followed(solution: MeanSolution) -> bool:
+            nonlocal stopped
+            with finish_first():
+                self.set_mean(solution.a)
+                self.iteration += 1
+                self.seconds = clock.seconds
+                errors = (solution.watched, watch[1]) if watch else (solution.at_rows, fitted.y)
+                bound = self.bound(fitted, solution.at_rows, solution.norm)
+                record = self.record(bound, nmse(*errors))
+            stopped = follow(record)
+            return stopped
+
+        solution = solve_mean(
+            problem, rng=self.rng, watch=watch, seconds=MEAN_SHARE * clock.left, follow=followed
+        )
+        if problem.x is None and not stopped:
+            followed(solution)  # the last sweep is none of the steps
+        with finish_first():
+            self.set_mean(solution.a)
+            self.absorb(problem, solution)
+            if watch:
+                self.score(held)
+                touched = self.add(parts.held)
+                values = torch.cat([solution.at_centres, solution.watched])[: len(self.cells)]
+                self.sweep_once(touched, values)
+
+    def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
+        """Learn kernel and noise; return whether skewed inputs are warped from now on."""
+        warp = None
+        if self.given_kernel is None and self.sizes.warp_inputs is not False:
+            warp = Warp.fit(rows.x.numpy(), self.rng)
+        others = []
+        if warp is not None:
+            warped = torch.from_numpy(warp(rows.x.numpy()))
+            others = [Rows(warped, rows.y, rows.weights, rows.known)]
+        if self.sizes.warp_inputs and others:
+            rows, others = others[0], []
+        chosen = learn_hyperparameters(
+            self.kernel,
+            likelihood,
+            rows,
+            rng=self.rng,
+            others=others,
+            out_of_time=lambda: clock.seconds > HYPERPARAMETERS_SHARE * clock.limit,
+        )
+        if chosen or (self.sizes.warp_inputs and warp is not None):
+            self.x_scaler.warp = warp
+            log.info("skewed inputs are warped")
+        return self.x_scaler.warp is not None
+
+    def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
+        """Make the cells: a row each, or the surroundings of as many random rows as there is room for.
+
+        The rows are in random order.
+        """
+        m = min(len(rows), self.most_mean, self._affordable(rows.x, clock))
+        first = table.take(slice(m))
+        self.cells.append(first.X, first.Y, first.weights, first.known)
+        if m == len(rows):
+            return self.problem()
+        cell = self._join(table, coordinates(self.kernel, rows.x).numpy())
+        problem = self.problem()
+        problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
+        problem.row_noise = self.relative_noise(rows)
+        return problem
+
+    def _join(self, table: Table, places: np.ndarray) -> np.ndarray:
+        """Let all rows join the nearest of the first ones, and move centres to the middle of their rows."""
+        m = len(self.cells)
+        cell = nearest(places, places[:m])
+        used, cell = np.unique(cell, return_inverse=True)  # a repeated row leaves its twin empty
+        self.cells.keep(used)
+        self.cells.counts = np.zeros(len(used))  # the centres' own rows are among those that join
+        learnt = self.noise().numpy() * self.y_scaler.scale**2
+        self.cells.join(cell, table.Y, table.weights, table.known, learnt)
+        sums = np.zeros((len(used), table.X.shape[1]))
+        np.add.at(sums, cell, table.X)
+        self.cells.centres = sums / np.bincount(cell)[:, None]
+        self.joined_rows = len(table)
+        log.info("%s rows in %s cells", f"{len(table):,}", f"{len(used):,}")
+        return cell
+
+    def _affordable(self, x: Tensor, clock: Clock) -> int:
+        """Return how many functions the time that is left can solve for."""
+        if not np.isfinite(clock.limit):
+            return len(x)
+        some = x[torch.arange(2048) % len(x)]
+        functions = PointBasis(some).at(self.kernel.base_kernel).double()
+        for _ in range(2):  # the first call is slower
+            begin = time.perf_counter()
+            product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
+            rate = 2048**2 / (time.perf_counter() - begin)
+        left = max(MEAN_SHARE * clock.left, 0.1) * rate
+        every = int((left / SWEEPS_EXPECTED) ** 0.5)
+        if every >= len(x):
+            return len(x)
+        # m (S m + R n) = left, for R products with all rows beside the sweeps
+        half = 0.5 * PRODUCTS_EXPECTED * len(x) / SWEEPS_EXPECTED
+        return max(BLOCK // 2, int((half**2 + left / SWEEPS_EXPECTED) ** 0.5 - half))
+
+    def absorb(self, problem: MeanProblem, solution: MeanSolution) -> None:
+        """Give cells of several rows the targets to which the solution for those rows is the answer."""
+        if problem.x is not None:
+            targets = solution.at_centres + problem.noise * solution.a
+            self.cells.targets = self.y_scaler.inverse(targets.numpy())
+
+
+def _n_held_out(n_rows: int) -> int:
+    """Return how many rows calibrate the variances; the exact GP needs none."""
+    return 0 if n_rows <= EXACT_ROWS else min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)

@@ -1,0 +1,192 @@
+"""A solved model that goes on: rows become cells or join them, and the mean is corrected around them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoupledgp.bases import PointBasis
+from decoupledgp.data import Standardizer, Warp
+from decoupledgp.estimators.interrupt import finish_first
+from decoupledgp.estimators.solved.model import FEWEST_SCORES, Clock, Follow, SolvedModel, Table
+from decoupledgp.learners.gradient import nmse
+from decoupledgp.solvers import learn_hyperparameters, solve_mean
+from decoupledgp.solvers.cells import nearby, nearest
+from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.mean import correct_block
+from decoupledgp.solvers.rows import Rows
+from decoupledgp.solvers.sweeps import BLOCK
+
+__all__ = ["SWEEPS_EXPECTED", "SolvedStream", "Touched"]
+
+GROWTH = 1.25
+"""A stream's mean is solved for as a whole again when the rows have grown by this factor since."""
+
+TOGETHER, NEIGHBOURS = 128, 256
+"""New rows that are solved for at once, and how many neighbours each brings at most."""
+
+FADED, SMALLEST_COUNT = 0.05, 1e-12
+"""A cell whose rows count for less than the first is given away; none counts for less than the second."""
+
+SWEEPS_EXPECTED = 10
+"""Products with K_α that a whole solution takes, about."""
+
+COPIED = ("x_scaler", "y_scaler", "cells", "history", "rng")
+"""What is written to in place while a stream goes on."""
+
+
+class Touched(NamedTuple):
+    """Coefficients of all cells, zero for new ones, and the cells that rows were added to."""
+
+    a: Tensor
+    cells: np.ndarray
+
+
+class SolvedStream(SolvedModel):
+    """Learns from further rows at a cost that does not depend on how many came before."""
+
+    def more(self, table: Table, follow: Follow) -> bool:
+        """Go on from further rows: predict them, keep what they say, correct the mean around them.
+
+        A block solution per 128 rows, O(2,048 M_α D) each, or where that is less two sweeps over all
+        cells; and when the rows have grown by a quarter a whole solution, O(M_α² D) per sweep. None of
+        it grows with the rows that came before once the mean's basis is full. An error leaves
+        everything as it was.
+        """
+        clock, before = Clock(None), self._snapshot()
+        try:
+            with finish_first():
+                record = self._learn_more(table, clock)
+        except BaseException:
+            self._go_back(before)
+            raise
+        return follow(record)
+
+    def _learn_more(self, table: Table, clock: Clock) -> dict[str, Any]:
+        self.x_scaler.update(table.X)
+        if self.standardises_targets:
+            self.y_scaler.update(table.Y)
+        rows = self.rows(table)
+        error = self.stream_error(rows)
+        self.score(rows)
+        if self.sizes.half_life:
+            self._fade(0.5 ** (len(table) / self.sizes.half_life))
+        self.n_rows += len(table)
+        touched = self.add(self.as_gaussian(table, rows))
+        since, weight = self.n_rows - self.solved_rows, float(self.cells.counts.sum())
+        if since > (GROWTH - 1) * min(self.solved_rows, weight):
+            self._solve_again(touched.a)
+        elif len(touched.cells) * BLOCK > SWEEPS_EXPECTED * TOGETHER * len(self.cells):
+            self.sweep_once(touched)
+        else:
+            self._correct(touched)
+        self.iteration += 1
+        self.seconds += clock.seconds
+        rows = self.rows(table)  # in units that may be new
+        return self.record(self.bound(rows, self.mean(rows.x), self._norm()), error)
+
+    def stream_error(self, rows: Rows) -> float:
+        """Return the error on rows that were not learnt from, relative to their variance."""
+        return nmse(self.mean(rows.x), rows.y)
+
+    def as_gaussian(self, table: Table, rows: Rows) -> Table:
+        """Return rows with targets and noise as Gaussian noise has them: as they are, here."""
+        return table
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Return all that learning changes; arrays are replaced, not written to, but for these."""
+        copied = {name: copy.deepcopy(getattr(self, name)) for name in COPIED}
+        return {**self.__dict__, **copied, "modules": copy.deepcopy(self.modules().state_dict())}
+
+    def _go_back(self, before: dict[str, Any]) -> None:
+        modules = before.pop("modules")
+        self.__dict__.update(before)
+        self.modules().load_state_dict(modules)
+        self.changed()
+
+    @torch.no_grad()
+    def add(self, table: Table) -> Touched:
+        """Make cells of rows while there is room, and let the others join the nearest."""
+        old = len(self.cells)
+        room = max(self.most_mean - old, 0)
+        joined = np.arange(0)
+        if len(table) > room:
+            rest = table.take(slice(room, None))
+            rows = self.rows(rest)
+            centres = self.posterior.mean_basis.locations.detach()
+            places = coordinates(self.kernel, centres).numpy()
+            index = nearest(coordinates(self.kernel, rows.x).numpy(), places)
+            targets = rows.y - self.mean(rows.x) + self.mean(centres[index])
+            learnt = self.noise().numpy() * self.y_scaler.scale**2
+            self.cells.join(
+                index, self.y_scaler.inverse(targets.numpy()), rest.weights, rest.known, learnt
+            )
+            self.joined_rows += len(index)
+            joined = np.unique(index)
+        first = table.take(slice(room))
+        self.cells.append(first.X, first.Y, first.weights, first.known)
+        a = self.a
+        a = torch.cat([a, a.new_zeros(len(self.cells) - old, self.n_outputs)])
+        return Touched(a, np.concatenate([joined, np.arange(old, len(self.cells))]))
+
+    def sweep_once(self, touched: Touched, values: Tensor | None = None) -> None:
+        """Let a sweep over all cells take up what was added; `values` are the mean's there, if known."""
+        problem = self.problem()
+        sweeps = problem.sweeps(self.rng)
+        sweeps.start_from(touched.a, values)
+        sweeps.run("g" if sweeps.is_one_block else "Lg")
+        self.replace_mean(problem, sweeps.a)
+
+    def _correct(self, touched: Touched) -> None:
+        """Solve around new rows: each group of them together with its nearest cells."""
+        problem, a = self.problem(), touched.a.clone()
+        places = problem.coordinates
+        for group in np.array_split(touched.cells, -(-len(touched.cells) // TOGETHER)):
+            own = places[torch.from_numpy(group)]
+            near = nearby(own, places, min(BLOCK // len(group), NEIGHBOURS))
+            correct_block(problem, a, torch.from_numpy(np.union1d(group, near)))
+        self.replace_mean(problem, a)
+
+    def _fade(self, share: float) -> None:
+        """Let the past count for less. Cells that hardly count are given away by the next solution."""
+        self.cells.counts = np.maximum(self.cells.counts * share, SMALLEST_COUNT)
+
+    def _solve_again(self, start: Tensor | None) -> None:
+        """Solve for all cells from where they are; learn kernel and noise again when rows have doubled."""
+        if not self.joined_rows and self.n_rows >= 2 * self.learnt_rows:
+            self.learn_again()
+            self.learnt_rows, start = self.n_rows, None
+        order = self.rng.permutation(np.flatnonzero(self.cells.counts > FADED))
+        self.cells.keep(order)
+        problem = self.problem()
+        self.rebuild(problem)
+        start = None if start is None else start[torch.from_numpy(order)]
+        self.set_mean(solve_mean(problem, rng=self.rng, start=start).a)
+        self.solved_rows = self.n_rows
+
+    def learn_again(self) -> None:
+        """Fix all scales by the rows so far, and learn kernel and noise from them."""
+        former = self.y_scaler.scale
+        warped = self.x_scaler.warp is not None
+        self.x_scaler = Standardizer(self.cells.centres)
+        if warped:
+            standard = self.x_scaler.transform(self.cells.centres)
+            self.x_scaler.warp = Warp.fit(standard, self.rng)
+        self.y_scaler = Standardizer(self.cells.targets)
+        self.held_out = self.held_out.in_units(former / self.y_scaler.scale)
+        self.calibrate()
+        rows = self.cell_rows()
+        few = self.learnt_rows < FEWEST_SCORES
+        if few:  # what so few rows said is no place to start from
+            kernel, self.likelihood = self.own_kernel(), self.own_likelihood()
+            self.install(PointBasis(rows.x), PointBasis(rows.x[:0]), kernel)
+        learn_hyperparameters(self.kernel, self.likelihood, rows, rng=self.rng, again=not few)
+
+    def _norm(self) -> Tensor:
+        """aᵀKa at the cells' solution, a(y - Λa)."""
+        rows, a = self.cell_rows(), self.a
+        return (a * (rows.y - self.relative_noise(rows) * a)).sum(0)
