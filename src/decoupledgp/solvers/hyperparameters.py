@@ -8,7 +8,8 @@ evidences, each an exact GP of one group, is climbed by L-BFGS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -38,6 +39,12 @@ GROUPS = 48
 ROUNDS = (12, 25)
 """L-BFGS iterations with neighbours by the first length-scales, and with neighbours by those learnt."""
 
+FEWEST_GROUPS = 4
+"""Neighbourhoods however short the time is."""
+
+EVALUATIONS = 1.3
+"""Of the objective in an iteration of L-BFGS, about."""
+
 STARTS = (1.0, 0.3, 0.1, 0.03, 0.01)
 """Shares of the median distance that are tried as first length-scales, of all inputs together."""
 
@@ -63,19 +70,26 @@ def learn_hyperparameters(
     rng: np.random.Generator,
     others: Sequence[Rows] = (),
     again: bool = False,
-    out_of_time: Callable[[], bool] = lambda: False,
+    seconds: float = np.inf,
 ) -> int:
     """Set kernel and noise from rows; `again` goes on from the values they have.
 
     `others` are the same rows with inputs in other units: those of the greatest evidence are chosen,
     by the same neighbourhoods for all. Returns 0 for `rows`, or the number of the other, from 1.
     Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
-    stay. Time O(GROUPS · GROUP³ P) per iteration.
+    stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer groups.
     """
+    begin = time.perf_counter()
     modules = _modules(kernel, likelihood)
     parameters = [p for p in modules.parameters() if p.requires_grad]
     count = max(GROUPS // rows.y.shape[1], GROUPS // 4)
     candidates, chosen = [rows, *others], 0
+    if np.isfinite(seconds):
+        affordable = seconds / _price(kernel, likelihood, rows, parameters, len(candidates), rng)
+        count = int(np.clip(affordable, FEWEST_GROUPS, count))
+
+    def out_of_time() -> bool:
+        return time.perf_counter() - begin > seconds
 
     def climb(rows: Rows, groups: list[np.ndarray], iterations: int) -> float:
         objective = _Objective(kernel, likelihood, rows, groups, parameters)
@@ -96,6 +110,28 @@ def learn_hyperparameters(
     rows = candidates[chosen]
     climb(rows, neighbourhoods(coordinates(kernel, rows.x), rng, count=count), ROUNDS[1])
     return chosen
+
+
+def _price(
+    kernel: ScaleKernel,
+    likelihood: GaussianLikelihood | None,
+    rows: Rows,
+    parameters: list[nn.Parameter],
+    n_candidates: int,
+    rng: np.random.Generator,
+) -> float:
+    """Return about how many seconds each group adds to the whole work."""
+    size = min(GROUP, len(rows))
+    pair = [rng.choice(len(rows), size, replace=False) for _ in range(2)]
+    objective = _Objective(kernel, likelihood, rows, pair, parameters)
+    with torch.enable_grad():
+        objective()  # the first call is slower
+        begin = time.perf_counter()
+        objective()
+    per_group = (time.perf_counter() - begin) / 2
+    tried = len(STARTS) + len(SINGLE_STARTS) * min(rows.x.shape[1], MOST_SINGLE)
+    calls = n_candidates * (tried / 8 + 2 * EVALUATIONS * ROUNDS[0]) + EVALUATIONS * ROUNDS[1]
+    return calls * per_group
 
 
 def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

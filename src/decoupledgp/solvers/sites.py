@@ -25,9 +25,13 @@ from decoupledgp.likelihoods import expected_log_prob, log_marginal
 
 __all__ = ["Sites", "best_constant", "calibrate_latent", "fit_likelihood", "sites_at"]
 
-FLATTEST = 0.01
-"""A site's precision is at least this share of the median one: where the likelihood is not log-concave
-it would be negative."""
+DOUBTFUL, FLATTEST, LONGEST = 0.1, 1e-3, 5.0
+"""Curvature below the first share of the typical precision may be zero or negative where slopes are not
+(outliers, kinks). A site there is no flatter than the second share, nor further from the mean than so
+many typical deviations."""
+
+MISFIT = 0.01
+"""The typical precision is at least this share of the mean squared slope."""
 
 FIT_ITERATIONS = 20
 """L-BFGS iterations for the likelihood's parameters."""
@@ -35,12 +39,26 @@ FIT_ITERATIONS = 20
 LOG_FACTORS = (math.log(1e-4), math.log(10))
 """Between these the calibration chooses a factor of the latent variance."""
 
+FACTOR_PRIOR = math.log(3)
+"""Standard deviation of its logarithm beforehand: a few labels say little about it."""
+
+TINY = 1e-12
+
+SMALLEST_VARIANCE = 1e-9
+"""Of f, where derivatives are taken: they do not exist at zero."""
+
 
 class Sites(NamedTuple):
     """Gaussian observations in place of the likelihood."""
 
     targets: Float[Tensor, "n p"]
     variances: Float[Tensor, "n p"]
+
+    def towards(self, other: Sites, share: float) -> Sites:
+        """Return the sites between, in natural parameters: a shorter step."""
+        own, its = (1 - share) / self.variances, share / other.variances
+        precision = own + its
+        return Sites((own * self.targets + its * other.targets) / precision, 1 / precision)
 
 
 def sites_at(
@@ -51,13 +69,15 @@ def sites_at(
 ) -> Sites:
     """Return the sites for these marginals of f. Time O(n P), 20 nodes each."""
     with torch.enable_grad():
-        m, v = mean.detach().clone().requires_grad_(), variance.detach().clone().requires_grad_()
+        m = mean.detach().clone().requires_grad_()
+        v = variance.detach().clamp_min(SMALLEST_VARIANCE).requires_grad_()
         value = expected_log_prob(likelihood, m, v, y).sum()
         slope, slope_v = torch.autograd.grad(value, (m, v))
     h = -2 * slope_v
-    positive = h[h > 0]
-    typical = positive.median() if len(positive) else h.new_ones(())
-    h = torch.maximum(h, FLATTEST * typical)
+    squared = slope.square().mean(0)  # which is E[h] too where the model is right
+    typical = torch.maximum(h.clamp_min(0).mean(0), MISFIT * squared) + TINY
+    limited = torch.maximum(FLATTEST * typical, slope.abs() * typical.sqrt() / LONGEST)
+    h = torch.where(h > DOUBTFUL * typical, h, torch.maximum(h, limited))
     return Sites(mean + slope / h, 1 / h)
 
 
@@ -81,6 +101,7 @@ def fit_likelihood(
 ) -> None:
     """Set the likelihood's free parameters to those of the greatest bound on rows that were learnt from."""
     free = [p for p in likelihood.parameters() if p.requires_grad]
+    variance = variance.clamp_min(SMALLEST_VARIANCE)
 
     def objective() -> Tensor:
         return expected_log_prob(likelihood, mean, variance, y).mean()
@@ -102,9 +123,11 @@ def calibrate_latent(
     """
     free = [p for p in likelihood.parameters() if p.requires_grad] if likelihood_too else []
     log_factor = torch.nn.Parameter(mean.new_zeros(mean.shape[1]))
+    variance = variance.clamp_min(SMALLEST_VARIANCE)
 
     def objective() -> Tensor:
-        return log_marginal(likelihood, mean, _factor(log_factor) * variance, y).mean()
+        fit = log_marginal(likelihood, mean, _factor(log_factor) * variance, y).mean()
+        return fit - 0.5 * (log_factor / FACTOR_PRIOR).square().sum() / y.numel()
 
     _climb(objective, [*free, log_factor])
     return _factor(log_factor).detach()

@@ -13,12 +13,7 @@ from torch import Tensor
 
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.solved.model import EXACT_ROWS, FEWEST_SCORES, Clock, Follow, Table
-from decoupledgp.estimators.solved.run import (
-    HYPERPARAMETERS_SHARE,
-    MEAN_SHARE,
-    Parts,
-    SolvedRun,
-)
+from decoupledgp.estimators.solved.run import HYPERPARAMETERS_SHARE, Parts, SolvedRun
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.likelihoods import (
     expected_log_prob,
@@ -47,6 +42,9 @@ LEARN_AGAIN = (2, 4)
 CONVERGED = 1e-3
 """Stop when a round changes the mean by less than this share of its own size."""
 
+SHORTEST = 0.1
+"""A step after which the bound is lower makes the next ones half as long, down to this."""
+
 OUTLIER = 3.0
 """For the first kernel, targets are drawn in to so many times the distance of the quartiles."""
 
@@ -67,44 +65,41 @@ class SitesRun(SolvedRun):
         held = self.rows(parts.held)
         problem = self.gather(self._table(parts.kept, sites), self._with(kept, sites), clock)
         self.rebuild(problem)
-        a = None
+        a, share, former = None, 1.0, -np.inf
         for number in range(ROUNDS):
             if number in LEARN_AGAIN and clock.seconds < HYPERPARAMETERS_SHARE * clock.limit:
                 rows = self._with(kept, sites)
                 learn_hyperparameters(self.kernel, None, rows, rng=self.rng, again=True)
                 problem.functions = self.posterior.mean_basis.at(self.kernel.base_kernel)
             self._put(problem, self._with(kept, sites))
-            self.solve_covariance(problem)
             before = None if a is None else self.mean(kept.x)
-            solution = solve_mean(
-                problem, rng=self.rng, start=a, seconds=MEAN_SHARE * clock.left / 2
-            )
+            solution = solve_mean(problem, rng=self.rng, start=a, seconds=clock.left / ROUNDS)
             a = solution.a
             with finish_first():
+                self.solve_covariance(problem)
                 self.set_mean(a)
                 variance = self.variance(kept.x)
-                at_rows = solution.at_rows
-                factor = self._fit_likelihood(kept, at_rows, variance, held)
+                self._learn_likelihood(kept, solution.at_rows, variance, held)
                 self.iteration += 1
                 self.seconds = clock.seconds
-                bound = self._bound(kept, at_rows, variance, solution.norm)
-                y_mean, _ = predictive_moments(self.likelihood, at_rows, factor * variance)
+                bound = self._bound(kept, solution.at_rows, variance, solution.norm)
+                y_mean, _ = predictive_moments(self.likelihood, solution.at_rows, variance)
                 record = self.record(bound, nmse(y_mean, kept.y))
-            if follow(record) or self._is_done(before, at_rows, number) or clock.left < 0:
+            if follow(record) or clock.left < 0 or _settled(before, solution.at_rows, number):
                 break
-            sites = sites_at(self.likelihood, at_rows, factor * variance, kept.y)
+            share, former = share if bound > former else max(share / 2, SHORTEST), bound
+            target = sites_at(self.likelihood, solution.at_rows, variance, kept.y)
+            sites = sites.towards(target, share)
         with finish_first():
             self.absorb(problem, solution)
             if len(held):
                 self.score(held)
-                touched = self.add(self.as_gaussian(parts.held, held))
-                self.sweep_once(touched)
+                self.sweep_once(self.add(self.as_gaussian(parts.held, held)))
 
     def as_gaussian(self, table: Table, rows: Rows) -> Table:
         """Return rows with the targets and noise of their sites."""
-        factor = 1.0 if self.calibration is None else torch.from_numpy(self.calibration.latent)
-        mean, variance = self.mean(rows.x), factor * self.variance(rows.x)
-        return self._table(table, sites_at(self.likelihood, mean, variance, rows.y))
+        marginals = self.mean(rows.x), self.variance(rows.x)
+        return self._table(table, sites_at(self.likelihood, *marginals, rows.y))
 
     def stream_error(self, rows: Rows) -> float:
         """Return the error on rows that were not learnt from, relative to their variance."""
@@ -157,15 +152,13 @@ class SitesRun(SolvedRun):
             self.learn(self._with(rows, sites), None, clock)
         return self.rows(table), sites
 
-    def _fit_likelihood(
-        self, kept: Rows, mean: Tensor, variance: Tensor, held: Rows
-    ) -> Float[Tensor, " p"]:
-        """Learn the likelihood's parameters; return the factor on the variance of f."""
+    def _learn_likelihood(self, kept: Rows, mean: Tensor, variance: Tensor, held: Rows) -> None:
+        """Learn the likelihood's parameters, from rows held out if there are any."""
         if len(held):
             new = (self.mean(held.x), self.variance(held.x), held.y)
-            return calibrate_latent(self.likelihood, *new, likelihood_too=True)
-        fit_likelihood(self.likelihood, mean, variance, kept.y)
-        return torch.ones(self.n_outputs, dtype=self.dtype)
+            calibrate_latent(self.likelihood, *new, likelihood_too=True)
+        else:
+            fit_likelihood(self.likelihood, mean, variance, kept.y)
 
     def _put(self, problem: MeanProblem, rows: Rows) -> None:
         """Give the problem's rows these sites."""
@@ -182,11 +175,6 @@ class SitesRun(SolvedRun):
         problem.noise = 1 / precision
         problem.targets = zeros.index_add(0, problem.cell, rows.y / noise) / precision
 
-    def _is_done(self, before: Tensor | None, after: Tensor, number: int) -> bool:
-        if before is None or number < max(LEARN_AGAIN):
-            return False
-        return float((after - before).norm()) < CONVERGED * float(after.norm())
-
     def _table(self, table: Table, sites: Sites) -> Table:
         """Return the table with sites in the units of the targets."""
         targets = self.y_scaler.inverse(sites.targets.numpy())
@@ -195,3 +183,10 @@ class SitesRun(SolvedRun):
 
     def _with(self, rows: Rows, sites: Sites) -> Rows:
         return Rows(rows.x, sites.targets, rows.weights, sites.variances)
+
+
+def _settled(before: Tensor | None, after: Tensor, number: int) -> bool:
+    """Whether a round has changed the mean by little."""
+    if before is None or number < max(LEARN_AGAIN):
+        return False
+    return float((after - before).norm()) < CONVERGED * float(after.norm())

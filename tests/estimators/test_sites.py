@@ -1,0 +1,128 @@
+"""Other likelihoods by Newton's method, as a user meets them."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from gpytorch.likelihoods import BernoulliLikelihood, LaplaceLikelihood, StudentTLikelihood
+from numpy.testing import assert_array_equal
+
+from decoupledgp import DecoupledGPRegressor
+from decoupledgp.estimators.solved import SitesRun
+from decoupledgp.solvers import hyperparameters
+
+
+@pytest.fixture(autouse=True)
+def few_groups(monkeypatch):
+    monkeypatch.setattr(hyperparameters, "GROUPS", 8)
+
+
+def truth(X):
+    return 2 * np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+
+
+def chance(X):
+    return 0.5 * (1 + np.tanh(truth(X)))
+
+
+def rows(n, kind, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2))
+    if kind == "labels":
+        return X, (rng.random(n) < chance(X)).astype(float)
+    return X, truth(X) + 0.1 * rng.standard_t(2, n)
+
+
+NEW, LABELS_NEW = rows(1500, "labels", seed=1)
+_, Y_NEW = rows(1500, "tails", seed=1)
+
+
+@lru_cache
+def labelled(n):
+    X, y = rows(n, "labels")
+    return DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize(("n", "most"), [(500, 0.15), (1500, 0.1)])
+def test_labels(n, most):
+    model = labelled(n)
+    assert isinstance(model._run, SitesRun)
+    mean, std = model.predict(NEW, return_std=True)
+    assert np.sqrt(np.mean((mean - chance(NEW)) ** 2)) < most
+    assert np.all((mean > 0) & (mean < 1))
+    assert np.allclose(std, np.sqrt(mean * (1 - mean)), atol=1e-3)
+    bounds = [record["elbo"] for record in model.history_]
+    assert bounds[-1] > bounds[0]
+    assert np.isfinite(model.elbo(NEW, LABELS_NEW))
+    assert set(np.unique(model.sample_y(NEW[:20], 5))) <= {0.0, 1.0}
+
+
+def test_the_bound_of_the_history_is_that_of_elbo():
+    X, y = rows(500, "labels")
+    assert np.isclose(labelled(500).history_[-1]["elbo"], labelled(500).elbo(X, y), rtol=1e-3)
+
+
+def test_newton_is_ahead_of_as_many_gradients():
+    X, y = rows(500, "labels")
+    gradient = DecoupledGPRegressor(
+        likelihood=BernoulliLikelihood(), random_state=0, max_iter=30
+    ).fit(X, y)
+    assert labelled(500).history_[-1]["elbo"] > gradient.elbo(X, y)
+
+
+@pytest.mark.parametrize("likelihood", [StudentTLikelihood, LaplaceLikelihood])
+def test_outliers_do_not_bend_the_mean(likelihood):
+    X, y = rows(1500, "tails")
+    robust = DecoupledGPRegressor(likelihood=likelihood(), random_state=0).fit(X, y)
+    plain = DecoupledGPRegressor(random_state=0).fit(X, y)
+    errors = [np.mean((m.predict(NEW) - truth(NEW)) ** 2) for m in (robust, plain)]
+    assert errors[0] < errors[1]
+    low, high = robust.predict_interval(NEW, 0.9, conformal=True)
+    assert 0.84 < np.mean((low < Y_NEW) & (high > Y_NEW)) < 0.96
+
+
+def test_more_rows_than_functions_and_two_outputs():
+    X, y = rows(1500, "labels")
+    Y = np.column_stack([y, 1 - y])
+    model = DecoupledGPRegressor(200, 60, likelihood=BernoulliLikelihood(), random_state=0)
+    mean = model.fit(X, Y).predict(NEW)
+    assert model.n_mean_basis_ <= 200
+    assert np.sqrt(np.mean((mean[:, 0] - chance(NEW)) ** 2)) < 0.2
+    assert np.abs(mean.sum(1) - 1).max() < 0.1
+
+
+def test_a_stream_goes_on_and_files_keep_it(tmp_path):
+    X, y = rows(1600, "labels", seed=3)
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0)
+    model.fit(X[:1100], y[:1100])
+    before = np.mean((model.predict(NEW) - chance(NEW)) ** 2)
+    model.partial_fit(X[1100:1400], y[1100:1400])
+    model.save(tmp_path / "m.gp")
+    loaded = DecoupledGPRegressor.load(tmp_path / "m.gp")
+    assert_array_equal(loaded.predict(NEW, return_std=True), model.predict(NEW, return_std=True))
+    for one in (model, loaded):
+        one.partial_fit(X[1400:], y[1400:])
+    assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+    assert np.mean((model.predict(NEW) - chance(NEW)) ** 2) < 1.1 * before
+
+
+def test_weights_of_labels():
+    """Labels that are wrong in half of the space count for nothing there."""
+    X, y = rows(600, "labels")
+    wrong = X[:, 0] > 0
+    y = np.where(wrong & (np.arange(600) % 2 == 0), 1 - y, y)
+    weights = np.where(wrong & (np.arange(600) % 2 == 0), 1e-6, 1.0)
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0)
+    plain = np.mean((model.fit(X, y).predict(NEW) - chance(NEW)) ** 2)
+    assert np.mean((model.fit(X, y, weights=weights).predict(NEW) - chance(NEW)) ** 2) < 0.7 * plain
+    with pytest.raises(ValueError, match="noise_variance is for Gaussian noise"):
+        model.fit(X, y, noise_variance=np.ones(600))
+
+
+def test_a_callback_ends_it():
+    X, y = rows(300, "labels")
+    model = DecoupledGPRegressor(
+        likelihood=BernoulliLikelihood(), random_state=0, callbacks=[lambda *_: True]
+    ).fit(X, y)
+    assert len(model.history_) == 1
+    assert np.isfinite(model.predict(NEW)).all()
