@@ -4,11 +4,11 @@ import importlib.util
 
 import numpy as np
 import pytest
+
 from benchmarks.peers import exact, gps, measure, ours
 from benchmarks.peers.families import PEERS
 from benchmarks.peers.scores import Prediction, score
 from benchmarks.peers.trees import predict_by_default
-
 from decoupledgp.data import Split
 
 CLOCK = 0.4

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from benchmarks.peers.results import Store
-from benchmarks.peers.scores import Prediction, score
 from numpy.testing import assert_allclose
 from scipy.stats import norm
+
+from benchmarks.peers.results import Store
+from benchmarks.peers.scores import Prediction, score
 
 KEY = {"set": "kin40k", "fold": 0, "peer": "ours", "times": 1.0}
 

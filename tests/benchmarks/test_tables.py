@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from benchmarks.tables import SETS, TWELVE, UCI, load
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks import tables
+from benchmarks.tables import SETS, TWELVE, UCI, load
 
 N = 40
 
