@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from decoupledgp.likelihoods import SMALLEST_NOISE
 from decoupledgp.online import initialise_hyperparameters
 from decoupledgp.ops.threads import run_all
 from decoupledgp.solvers.rows import Rows
+from decoupledgp.solvers.sweeps import block_solution
 
 __all__ = ["coordinates", "learn_hyperparameters", "neighbourhoods"]
 
@@ -54,6 +56,23 @@ SINGLE_STARTS = (0.3, 0.1, 0.03)
 MOST_SINGLE = 32
 """Inputs up to which they are tried one by one."""
 
+MARGIN = 0.005
+"""Evidence per row by which a shorter length-scale must be ahead: without structure all are alike."""
+
+NOISY_GROUP, NOISY_GROUPS_LESS = 1024, 8
+"""Rows in a neighbourhood where most is noise, which fewer would not show a function through, and by how
+much there are fewer of them."""
+
+COMPARED = 6144
+"""Random rows of which an exact GP learns from two thirds and predicts the others, to decide between ends
+of climbs and units of the inputs."""
+
+AHEAD = 0.95
+"""Share of the error with the given units that other units must come below."""
+
+TOLERATED = 0.01
+"""Share by which that error may be larger where the evidence is greater: such rows may be too far apart."""
+
 FIRST_NOISE = 0.1
 """First noise variance, as a share of the targets' variance."""
 
@@ -74,8 +93,8 @@ def learn_hyperparameters(
 ) -> int:
     """Set kernel and noise from rows; `again` goes on from the values they have.
 
-    `others` are the same rows with inputs in other units: those of the greatest evidence are chosen,
-    by the same neighbourhoods for all. Returns 0 for `rows`, or the number of the other, from 1.
+    `others` are the same rows with inputs in other units: those are chosen with which an exact GP of
+    some random rows predicts others best. Returns 0 for `rows`, or the number of the other, from 1.
     Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
     stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer groups.
     """
@@ -91,25 +110,71 @@ def learn_hyperparameters(
     def out_of_time() -> bool:
         return time.perf_counter() - begin > seconds
 
-    def climb(rows: Rows, groups: list[np.ndarray], iterations: int) -> float:
+    def climb(
+        rows: Rows, groups: list[np.ndarray], iterations: int, start: list[Tensor] | None = None
+    ) -> _End:
+        if start is not None:
+            _set_values(modules, start)
         objective = _Objective(kernel, likelihood, rows, groups, parameters)
         maximise(objective, parameters, solver="lbfgs", max_iter=iterations, after_step=out_of_time)
-        return float(_Objective(kernel, likelihood, rows, groups, [])())
+        evidence = float(_Objective(kernel, likelihood, rows, groups, [])())
+        return _End(evidence, _values(modules))
 
     if not again:
         share = -(-count // len(candidates))
         groups = [g for rows in candidates for g in neighbourhoods(rows.x, rng, count=share)]
-        first, reached = _values(modules), []
-        for number, rows in enumerate(candidates):
+        some = rng.permutation(len(rows))[:COMPARED]
+
+        def error(rows: Rows, end: _End) -> float:
+            _set_values(modules, end.values)
+            return _held_out_error(kernel, likelihood, rows.take(some))
+
+        first, ends = _values(modules), []
+        for rows in candidates:
             _set_values(modules, first)
-            for values in _starts(kernel, likelihood, rows, groups):
-                _set_values(modules, values)
-                reached.append((climb(rows, groups, ROUNDS[0]), number, _values(modules)))
-        _, chosen, best = max(reached, key=lambda found: found[0])
-        _set_values(modules, best)
+            smooth, short = (
+                climb(rows, groups, ROUNDS[0], values)
+                for values in _starts(kernel, likelihood, rows, groups)
+            )
+            ahead = short.evidence > smooth.evidence + MARGIN
+            # Without structure all scales are alike, and the shortest explain noise.
+            sound = ahead and error(rows, short) < (1 + TOLERATED) * error(rows, smooth)
+            ends.append(short if sound else smooth)
+        if others:
+            errors = np.array([error(*pair) for pair in zip(candidates, ends, strict=True)])
+            errors[1:] /= AHEAD
+            chosen = int(np.nanargmin(errors))
+        _set_values(modules, ends[chosen].values)
     rows = candidates[chosen]
-    climb(rows, neighbourhoods(coordinates(kernel, rows.x), rng, count=count), ROUNDS[1])
+    places = coordinates(kernel, rows.x)
+    if likelihood is not None and _is_noisy(kernel, likelihood):
+        few = max(count // NOISY_GROUPS_LESS, 1)
+        groups = neighbourhoods(places, rng, NOISY_GROUP, few)
+        climb(rows, groups, ROUNDS[0])
+    else:
+        climb(rows, neighbourhoods(places, rng, count=count), ROUNDS[1])
     return chosen
+
+
+@torch.no_grad()
+def _is_noisy(kernel: ScaleKernel, likelihood: GaussianLikelihood) -> bool:
+    """Whether the noise is most of what is seen."""
+    return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
+
+
+@torch.no_grad()
+def _held_out_error(
+    kernel: ScaleKernel, likelihood: GaussianLikelihood | None, rows: Rows
+) -> float:
+    """Return the squared error of the exact GP of two thirds of the rows on the others, by weight."""
+    n = 2 * len(rows) // 3
+    base, rho2 = kernel.base_kernel, kernel.outputscale
+    learnt = rows.y.new_zeros(1) if likelihood is None else likelihood.noise
+    noise = rows.noise(learnt.reshape(-1)) / rho2
+    functions = PointBasis(rows.x[:n]).at(base)
+    a = block_solution(functions, noise[:n], rows.y[:n])
+    error = rows.y[n:] - functions.evaluate(rows.x[n:]) @ a
+    return float((error.square() / noise[n:] * noise[n:].mean(0)).mean())
 
 
 def _price(
@@ -156,6 +221,13 @@ def neighbourhoods(
         distance = (some - some[0]).square().sum(1)
         groups.append(pool[torch.topk(distance, size, largest=False).indices.numpy()])
     return groups
+
+
+class _End(NamedTuple):
+    """Where a climb ended: evidence per row and all parameters."""
+
+    evidence: float
+    values: list[Tensor]
 
 
 class _Objective:
@@ -248,7 +320,8 @@ def _best(tried: list[Tensor], base: Kernel, objective: _Objective) -> Tensor:
     for scales in tried:
         base.lengthscale = scales
         values.append(float(objective()))
-    base.lengthscale = tried[int(np.nanargmax(values))]
+    best = int(np.nanargmax(values))
+    base.lengthscale = tried[0 if values[best] < values[0] + MARGIN else best]
     return base.lengthscale.detach().clone()
 
 

@@ -128,7 +128,7 @@ class SolvedRun(SolvedStream):
             rows,
             rng=self.rng,
             others=others,
-            seconds=HYPERPARAMETERS_SHARE * clock.limit,
+            seconds=HYPERPARAMETERS_SHARE * clock.left,
         )
         if chosen or (self.sizes.warp_inputs and warp is not None):
             self.x_scaler.warp = warp
