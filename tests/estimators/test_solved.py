@@ -108,6 +108,16 @@ def test_more_rows_than_functions():
     assert nmse(model, NEW) < 0.5 * nmse(alone, NEW)
 
 
+@pytest.mark.parametrize("choice", ["k-means++", "leverage", "greedy"])
+def test_any_choice_of_functions(choice):
+    model = DecoupledGPRegressor(300, 60, basis_choice=choice, random_state=0).fit(X, Y)
+    assert model.n_mean_basis_ <= 300
+    assert model.n_cov_basis_ == 60
+    assert nmse(model, NEW) < 0.02
+    with pytest.raises(ValueError, match="basis_choice is for"):
+        DecoupledGPRegressor(max_iter=3, basis_choice=choice).fit(X[:50], Y[:50])
+
+
 def test_several_outputs_share_functions_and_have_noise_of_their_own():
     X, Y = rows(1500, outputs=3)
     Y[:, 1] = 100 * Y[:, 1] + 7

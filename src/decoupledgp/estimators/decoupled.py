@@ -24,6 +24,7 @@ from decoupledgp.posteriors.preconditioners import COV_PRECONDITIONERS, MEAN_PRE
 from decoupledgp.report.progress import progress
 from decoupledgp.solvers.calibration import Calibration
 from decoupledgp.solvers.mean import PAIRS
+from decoupledgp.solvers.selection import CHOICES
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,7 +79,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     warp_inputs : bool, default=None
         Whether skewed inputs go through a power transform (Yeo & Johnson), with "sweeps"; None is
-        where it gives the greater evidence, and the kernel is the default one.
+        where random rows are then predicted better by others, and the kernel is the default one.
+    basis_choice : {"random", "k-means++", "leverage", "greedy"}, default="random"
+        Which rows become functions where not all do, with "sweeps": any; spread out; those that a few
+        random ones explain least; or each next the one that those before explain least.
     family : {"decoupled", "hybrid", "orthogonal"}, default="decoupled"
         The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
         which natural gradients learn, with the other mean functions added as they are (hybrid) or
@@ -158,6 +162,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
         "half_life": [Interval(Real, 0, None, closed="neither"), None],
         "warp_inputs": ["boolean", None],
+        "basis_choice": [StrOptions(set(CHOICES))],
         "kernel": [Kernel, None],
         "basis": [StrOptions(set(BASES)), None],
         "likelihood": [Likelihood, None],
@@ -188,6 +193,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         max_seconds: float | None = None,
         half_life: float | None = None,
         warp_inputs: bool | None = None,
+        basis_choice: str = "random",
         kernel: Kernel | None = None,
         basis: str | None = None,
         likelihood: Likelihood | None = None,
@@ -214,6 +220,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.max_seconds = max_seconds
         self.half_life = half_life
         self.warp_inputs = warp_inputs
+        self.basis_choice = basis_choice
         self.kernel = kernel
         self.basis = basis
         self.likelihood = likelihood
@@ -318,6 +325,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 max_seconds=self.max_seconds,
                 half_life=self.half_life,
                 warp_inputs=self.warp_inputs,
+                basis_choice=self.basis_choice,
             ),
             n_features=self.n_features_in_,
             n_outputs=table.Y.shape[1],
@@ -364,8 +372,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         return reasons
 
     def _refuse_solver_arguments(self) -> None:
-        for name in ("max_seconds", "half_life", "warp_inputs"):
-            if getattr(self, name) is not None:
+        plain = signature(DecoupledGPRegressor.__init__).parameters
+        for name in ("max_seconds", "half_life", "warp_inputs", "basis_choice"):
+            if getattr(self, name) != plain[name].default:
                 raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')
 
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:

@@ -35,6 +35,9 @@ __all__ = ["coordinates", "learn_hyperparameters", "neighbourhoods"]
 GROUP = 256
 """Rows in a neighbourhood."""
 
+WHOLE = 1024
+"""Up to so many rows are one neighbourhood."""
+
 GROUPS = 48
 """Neighbourhoods in all, for one output; fewer for several, each of which has factors of its own."""
 
@@ -210,7 +213,7 @@ def neighbourhoods(
 ) -> list[Int[np.ndarray, " k"]]:
     """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few."""
     n = len(places)
-    if n <= 4 * size:
+    if n <= WHOLE:
         return [np.arange(n)]
     levels = int(np.ceil(np.log(n / size) / np.log(4))) + 1
     groups = []

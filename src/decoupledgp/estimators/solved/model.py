@@ -20,6 +20,7 @@ from decoupledgp.kernels import prior_diagonal
 from decoupledgp.posteriors import DecoupledPosterior
 from decoupledgp.solvers import Cells, HeldOut, MeanProblem, Rows, calibrate, solve_covariance
 from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.selection import choose
 from decoupledgp.solvers.sweeps import product_by_rows
 
 __all__ = ["Clock", "Follow", "Sizes", "SolvedModel", "Table"]
@@ -54,6 +55,7 @@ class Sizes:
     max_seconds: float | None = None
     half_life: float | None = None
     warp_inputs: bool | None = None
+    basis_choice: str = "random"
 
 
 @dataclass
@@ -166,7 +168,15 @@ class SolvedModel(State):
             n_cov = self.sizes.n_cov_basis
         else:
             n_cov = EXACT_ROWS if self.n_rows <= EXACT_ROWS else MOST_COV
-        beta = PointBasis(problem.centres[:n_cov])  # the cells are in random order
+        chosen = choose(
+            self.kernel.base_kernel,
+            problem.coordinates,
+            problem.centres,
+            n_cov,
+            self.sizes.basis_choice,
+            self.rng,
+        )
+        beta = PointBasis(problem.centres[torch.from_numpy(chosen)])
         self.install(PointBasis(problem.centres), beta, self.kernel)
         self.solve_covariance(problem)
 

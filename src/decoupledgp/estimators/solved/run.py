@@ -24,6 +24,7 @@ from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
 from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.selection import choose
 from decoupledgp.solvers.sweeps import BLOCK, product_by_rows
 
 __all__ = ["Parts", "SolvedRun"]
@@ -136,25 +137,25 @@ class SolvedRun(SolvedStream):
         return self.x_scaler.warp is not None
 
     def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
-        """Make the cells: a row each, or the surroundings of as many random rows as there is room for.
-
-        The rows are in random order.
-        """
+        """Make the cells: a row each, or the surroundings of as many as there is room for."""
         m = min(len(rows), self.most_mean, self._affordable(rows.x, clock))
-        first = table.take(slice(m))
-        self.cells.append(first.X, first.Y, first.weights, first.known)
         if m == len(rows):
+            self.cells.append(table.X, table.Y, table.weights, table.known)
             return self.problem()
-        cell = self._join(table, coordinates(self.kernel, rows.x).numpy())
+        places = coordinates(self.kernel, rows.x)
+        how = self.sizes.basis_choice
+        chosen = choose(self.kernel.base_kernel, places, rows.x, m, how, self.rng)
+        first = table.take(chosen)
+        self.cells.append(first.X, first.Y, first.weights, first.known)
+        cell = self._join(table, places.numpy(), chosen)
         problem = self.problem()
         problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
         problem.row_noise = self.relative_noise(rows)
         return problem
 
-    def _join(self, table: Table, places: np.ndarray) -> np.ndarray:
-        """Let all rows join the nearest of the first ones, and move centres to the middle of their rows."""
-        m = len(self.cells)
-        cell = nearest(places, places[:m])
+    def _join(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Let all rows join the nearest of those chosen, and move centres to the middle of their rows."""
+        cell = nearest(places, places[chosen])
         used, cell = np.unique(cell, return_inverse=True)  # a repeated row leaves its twin empty
         self.cells.keep(used)
         self.cells.counts = np.zeros(len(used))  # the centres' own rows are among those that join

@@ -1,0 +1,96 @@
+"""Which rows become functions, where not all of them can.
+
+All choices but the random one look at a random pool of a few times as many rows, and cost more: they
+are measured in docs/results.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from decoupledgp.bases import PointBasis
+from decoupledgp.ops import safe_cholesky
+
+__all__ = ["CHOICES", "choose"]
+
+CHOICES = ("random", "k-means++", "leverage", "greedy")
+
+POOL = 4
+"""Rows that are looked at for each function."""
+
+MOST_WORK = 2e10
+"""Products that a choice may take; a larger basis is chosen at random."""
+
+LANDMARKS = 512
+"""Random rows that estimate leverage."""
+
+
+def choose(
+    kernel: Kernel,
+    places: Float[Tensor, "n d"],
+    x: Float[Tensor, "n d"],
+    count: int,
+    how: str,
+    rng: np.random.Generator,
+) -> Int[np.ndarray, " k"]:
+    """Return the rows that become functions; `places` are the rows in units of the length-scales.
+
+    Time O(count² D) for "k-means++" and "leverage", O(count³) for "greedy", each with a factor of four.
+    """
+    pool = rng.permutation(len(x))[: POOL * count]
+    work = POOL * count**2 * (count / 2 if how == "greedy" else x.shape[1])
+    if count >= len(x) or how == "random" or work > MOST_WORK:
+        return pool[:count]
+    index = torch.from_numpy(pool)
+    if how == "k-means++":
+        return pool[_spread(places[index].numpy(), count, rng)]
+    functions = PointBasis(x[index]).at(kernel)
+    if how == "greedy":
+        return pool[_greedy(functions.gram(), count)]
+    return pool[_by_leverage(kernel, x[index], count, rng)]
+
+
+def _spread(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Arthur & Vassilvitskii's seeding: each next row in proportion to its squared distance."""
+    chosen = [int(rng.integers(len(places)))]
+    nearest = np.square(places - places[chosen[0]]).sum(1)
+    while len(chosen) < count:
+        total = nearest.sum()
+        if total <= 0:  # all that are left are repeats
+            left = np.setdiff1d(np.arange(len(places)), chosen)
+            return np.array([*chosen, *left[: count - len(chosen)]])
+        new = int(np.searchsorted(np.cumsum(nearest), rng.random() * total))
+        chosen.append(min(new, len(places) - 1))
+        nearest = np.minimum(nearest, np.square(places - places[chosen[-1]]).sum(1))
+        nearest[chosen[-1]] = 0
+    return np.array(chosen)
+
+
+@torch.no_grad()
+def _greedy(K: Float[Tensor, "n n"], count: int) -> np.ndarray:
+    """Pivoted Cholesky: each next row is that of the largest variance given those before."""
+    left = K.diagonal().clone()
+    factor = K.new_zeros(count, len(K))
+    chosen = []
+    for j in range(count):
+        row = int(left.argmax())
+        chosen.append(row)
+        column = K[row] - factor[:j, row] @ factor[:j]
+        factor[j] = column / left[row].clamp_min(1e-12).sqrt()
+        left = (left - factor[j].square()).clamp_min(0)
+        left[torch.tensor(chosen)] = -1
+    return np.array(chosen)
+
+
+@torch.no_grad()
+def _by_leverage(kernel: Kernel, x: Tensor, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw rows in proportion to the variance that a few random rows leave of them."""
+    landmarks = PointBasis(x[torch.from_numpy(rng.permutation(len(x))[:LANDMARKS])]).at(kernel)
+    C = safe_cholesky(landmarks.gram())
+    U = torch.linalg.solve_triangular(C, landmarks.evaluate(x).T, upper=False)
+    left = (1 - U.square().sum(0)).clamp_min(1e-6).numpy()
+    return rng.choice(len(x), count, replace=False, p=left / left.sum())
