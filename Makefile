@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-complexity paper paper-quick robots clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online bench-complexity paper paper-quick robots clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -41,6 +41,12 @@ bench-costs: $(READY)     ## what a step of every system costs as its basis grow
 
 bench-peers: $(BENCH_READY)  ## beside GPyTorch, scikit-learn and XGBoost at equal time; needs a data folder; goes on where it stopped
 	$(BIN)/python -m benchmarks.peers
+
+bench-selection: $(READY) ## which rows should become functions; needs a data folder
+	$(BIN)/python -m benchmarks.selection
+
+bench-online: $(READY)    ## a stream against a refit
+	$(BIN)/python -m benchmarks.online
 
 bench-complexity: $(READY) ## time and memory of every system against every size, beside the paper's table 1
 	$(BIN)/python -m benchmarks.complexity --out out/complexity

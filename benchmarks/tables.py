@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from benchmarks.paper.walks import Walks, stored, transitions
 from decoupledgp.data import Split
 
 __all__ = ["SETS", "TWELVE", "UCI", "load"]
@@ -63,7 +64,7 @@ def _listed_splits(file: Archive, fold: int) -> Table:
 
 def _kuka(file: Archive, fold: int) -> Table:
     """Inverse dynamics of the simulated arm: position, velocity, acceleration to seven torques."""
-    return Table(_decoded(file, "X"), _decoded(file, "Y"))
+    return Table(stored(file, "X", np.float64), stored(file, "Y", np.float64))
 
 
 def _pick_and_place(file: Archive, fold: int) -> Table:
@@ -101,21 +102,8 @@ def _flights(file: Archive, fold: int) -> Table:
 
 def _walker(file: Archive, fold: int) -> Table:
     """The paper's MUJOCO1: observation and action (23) to the nine velocities of the next frame."""
-    length = file["length"].astype(int)
-    now = np.arange(length.sum()) + np.repeat(np.arange(len(length)), length)
-    observed = _decoded(file, "obs", np.float32)
-    X = np.hstack([observed[now], _decoded(file, "act", np.float32)])
-    return Table(X, observed[now + 1, 8:])
-
-
-def _decoded(file: Archive, name: str, kind: type = np.float64) -> np.ndarray:
-    """Return an array that is stored in 16 bits, column by column."""
-    codes = file[f"{name}_q"]
-    lo, step = file[f"{name}_lo"], file[f"{name}_step"]
-    table: np.ndarray = np.empty(codes.shape, kind)
-    for column in range(codes.shape[1]):
-        table[:, column] = lo[column] + step[column] * codes[:, column]
-    return table
+    walks = Walks(stored(file, "obs"), stored(file, "act"), file["length"].astype(np.int64))
+    return Table(*transitions(walks, frames=1))
 
 
 Reader = Callable[[Archive, int], Table]

@@ -24,10 +24,10 @@ from benchmarks.machine import describe
 from benchmarks.peers.exact import exact_kernel
 from benchmarks.peers.measure import apart, by_default
 from benchmarks.peers.ours import warm_up
-from benchmarks.peers.results import Key, Result, Store
 from benchmarks.peers.scores import Prediction, score
 from benchmarks.peers.text import cell, table
 from benchmarks.processes import measure_apart
+from benchmarks.store import Key, Result, Store
 from benchmarks.tables import UCI, load
 
 FOLD = 0

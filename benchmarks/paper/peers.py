@@ -5,69 +5,27 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-
 from benchmarks.paper.evaluate import point_scores
 from decoupledgp.data import Split
 
 __all__ = ["boosting", "linear", "svgp"]
 
-RATE = 0.01
-"""Adam's learning rate for SVGP."""
-
 
 def svgp(split: Split, inducing: int, batch: int, seconds: float, seed: int) -> dict[str, Any]:
-    """Learn GPyTorch's stochastic variational GP by Adam until the time is over; one output.
+    """Learn GPyTorch's SVGP by Adam until the time is over; one output, settings as in `peers.gps`."""
+    from benchmarks.peers.gps import SVGP, Training
 
-    Inducing points are random rows and are learnt; ARD squared-exponential kernel, Cholesky
-    variational distribution, float32.
-    """
-    import gpytorch
-    from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
-
-    torch.manual_seed(seed)
-    X, y, X_test, y_test = (torch.from_numpy(part).float() for part in split)
-    points = X[torch.randperm(len(X))[:inducing]].clone()
-
-    class Model(gpytorch.models.ApproximateGP):
-        def __init__(self) -> None:
-            q = CholeskyVariationalDistribution(len(points))
-            super().__init__(VariationalStrategy(self, points, q))
-            self.mean_module = gpytorch.means.ConstantMean()
-            rbf = gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1])
-            self.covar_module = gpytorch.kernels.ScaleKernel(rbf)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(
-                self.mean_module(x), self.covar_module(x)
-            )
-
-    model, likelihood = Model(), gpytorch.likelihoods.GaussianLikelihood()
-    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
-    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=RATE)
+    column = Split(split.X_train, split.y_train[:, None], split.X_test, split.y_test[:, None])
+    training = Training(column, seed, SVGP._replace(inducing=inducing, batch=batch))
     start, steps = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
-        rows = torch.randint(len(X), (batch,))
-        optimizer.zero_grad()
-        (-bound(model(X[rows]), y[rows])).backward()
-        optimizer.step()
+        training.step()
         steps += 1
     taken = time.perf_counter() - start
-    model.eval()
-    likelihood.eval()
-    likely, means, deviations = 0.0, [], []
-    with torch.no_grad():
-        for x, target in zip(X_test.split(batch), y_test.split(batch), strict=True):
-            f = model(x)
-            likely += float(likelihood.expected_log_prob(target, f).sum())
-            prediction = likelihood(f)
-            means.append(prediction.mean)
-            deviations.append(prediction.variance.sqrt())
-        kl = float(model.variational_strategy.kl_divergence())
-    mean, std = (torch.cat(parts).double().numpy() for parts in (means, deviations))
+    mean, std = training.predict(split.X_test)
     return {
-        **point_scores(split.y_test, mean, std),
-        "bound": len(X) * likely / len(X_test) - kl,
+        **point_scores(split.y_test, mean[:, 0], std[:, 0]),
+        "bound": training.held_out_bound(column),
         "seconds": taken,
         "steps": steps,
     }

@@ -1,11 +1,12 @@
-"""The results file: one JSON object per line, found again by what it is of."""
+"""The results file of the paper's experiments, found again by what they are of."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.store import Store
 
 __all__ = ["Key", "Records"]
 
@@ -21,43 +22,26 @@ class Key(NamedTuple):
 
 
 class Records:
-    """All results so far; a new one is on disk before the next begins."""
+    """All results so far, each with the fields of its key; a new one is on disk before the next begins."""
 
     def __init__(self, path: Path):
-        self.path = path
-        self._records: dict[Key, dict[str, Any]] = {}
-        if path.exists():
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                if line.strip():
-                    self._remember(self._parsed(line, number))
-
-    def _parsed(self, line: str, number: int) -> dict[str, Any]:
-        try:
-            return json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{self.path}, line {number} is no JSON ({error}); delete the line to run it again"
-            ) from error
-
-    def _remember(self, record: dict[str, Any]) -> None:
-        self._records[Key(*(record[field] for field in Key._fields))] = record
+        self._store = Store(path)
 
     def add(self, record: dict[str, Any]) -> None:
         """Append a result."""
-        self._remember(record)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        key = {name: record[name] for name in Key._fields}
+        self._store.add(key, {name: record[name] for name in record if name not in key})
 
     def get(self, key: Key) -> dict[str, Any] | None:
         """Return a result, or None if there is none."""
-        return self._records.get(key)
+        result = self._store.get(key._asdict())
+        return None if result is None else {**key._asdict(), **result}
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._records
+        return key._asdict() in self._store
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._records.values())
+        return ({**key, **result} for key, result in self._store)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,12 +35,15 @@ def load_walks(path: Path) -> Walks:
     return walks
 
 
-def stored(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+def stored(file: Mapping[str, np.ndarray], name: str, kind: type = np.float32) -> np.ndarray:
     """Return an array of a file, also one that is stored as `lo + step * q` per column."""
     if name in file:
-        return file[name].astype(np.float32)
-    lo, step = file[f"{name}_lo"], file[f"{name}_step"]
-    return (lo + step * file[f"{name}_q"]).astype(np.float32)
+        return file[name].astype(kind)
+    lo, step, codes = (file[f"{name}_{part}"] for part in ("lo", "step", "q"))
+    table: np.ndarray = np.empty(codes.shape, kind)
+    for column in range(codes.shape[1]):  # of few numbers in double precision at once
+        table[:, column] = lo[column] + step[column] * codes[:, column]
+    return table
 
 
 def transitions(walks: Walks, frames: int, change: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -24,8 +24,8 @@ from benchmarks.peers.families import OURS, PEERS
 from benchmarks.peers.measure import apart, by_clock
 from benchmarks.peers.ours import warm_up
 from benchmarks.peers.report import Plan, equal_time_tables, key_of, summary
-from benchmarks.peers.results import Store
 from benchmarks.processes import measure_apart
+from benchmarks.store import Store
 from benchmarks.tables import SETS, TWELVE
 
 THREADS = "2"

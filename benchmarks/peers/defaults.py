@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.peers import gps
 from benchmarks.peers.measure import apart, boosting_by_default, by_default, svgp_steps
-from benchmarks.peers.results import Key, Result, Store
 from benchmarks.peers.text import COLUMNS, cell, table
+from benchmarks.store import Key, Result, Store
 
 __all__ = ["SETS", "defaults_table", "goals", "run_defaults"]
 

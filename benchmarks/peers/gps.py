@@ -143,6 +143,18 @@ class Training:
         mean, std = torch.cat(parts, 1).double().numpy()
         return mean, std
 
+    def held_out_bound(self, split: Split) -> float:
+        """Return (N/n) Σ E_q[log p(y | f)] - KL with the n test rows in place of the N learnt from."""
+        self.model.eval()
+        likely = 0.0
+        with torch.no_grad():
+            X, Y = (torch.from_numpy(part).float() for part in (split.X_test, split.y_test))
+            for x, y in zip(X.split(TEST_BATCH), Y.split(TEST_BATCH), strict=True):
+                likely += float(self.likelihood.expected_log_prob(y.T, self.model(x)).sum())
+            kl = float(self.model.variational_strategy.kl_divergence().sum())
+        self.model.train()
+        return len(self.X) * likely / len(X) - kl
+
 
 def predict_by_clock(
     split: Split, fold: int, clock: float, times: Sequence[float], settings: Settings

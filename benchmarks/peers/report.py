@@ -7,8 +7,8 @@ from statistics import mean
 from typing import NamedTuple
 
 from benchmarks.peers.families import OURS, PEERS
-from benchmarks.peers.results import Key, Result, Store
 from benchmarks.peers.text import COLUMNS, NOT_RUN, spread_cell, table
+from benchmarks.store import Key, Result, Store
 
 __all__ = ["Plan", "ahead", "equal_time_tables", "key_of", "summary"]
 

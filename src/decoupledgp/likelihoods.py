@@ -26,6 +26,7 @@ from decoupledgp.kernels import log_positive
 
 __all__ = [
     "check_likelihood",
+    "check_targets",
     "expected_log_prob",
     "gaussian_likelihood",
     "is_location_scale",
@@ -58,6 +59,25 @@ def check_likelihood(likelihood: Likelihood, n_outputs: int) -> None:
                 f"likelihood: {type(likelihood).__name__} has a batch_shape of {value.shape[0]} for "
                 f"{n_outputs} outputs; leave it out, or make it ({n_outputs},)"
             )
+
+
+@torch.no_grad()
+def check_targets(likelihood: Likelihood, y: Float[Tensor, "n p"]) -> None:
+    """Raise a ValueError that names the first row whose target the likelihood has no density for."""
+    conditional = likelihood(torch.zeros_like(y.T))
+    possible = torch.ones_like(y, dtype=torch.bool)
+    if getattr(conditional, "support", None) is not None:
+        possible = conditional.support.check(y.T).T
+    if possible.any():
+        inside = torch.where(possible, y, y[possible][0])
+        density = expected_log_prob(likelihood, torch.zeros_like(y), torch.ones_like(y), inside)
+        possible = possible & density.isfinite()
+    if not possible.all():
+        row, column = (int(i) for i in (~possible).nonzero()[0])
+        raise ValueError(
+            f"y has values that {type(likelihood).__name__} does not allow: "
+            f"{float(y[row, column]):g} at row {row}"
+        )
 
 
 def is_location_scale(likelihood: Likelihood) -> bool:

@@ -78,10 +78,13 @@ def test_timed_systems_get_the_sum_of_svdgp_and_wait_for_it(tmp_path: Path):
     assert [job.seconds for job in measured.jobs] == [30.0, 11.0, 19.0]
 
 
-def test_a_line_that_is_cut_off_is_named(tmp_path: Path):
+def test_half_a_line_is_run_again_and_a_wrong_one_is_named(tmp_path: Path):
     path = tmp_path / "records.jsonl"
     Records(path).add(record(Key("kuka", 1, "svi", 0, "toy")))
     with path.open("a") as file:
         file.write('{"data": "ku')
-    with pytest.raises(ValueError, match="line 2 is no JSON"):
+    assert len(Records(path)) == 1
+    with path.open("a") as file:
+        file.write("}\n")
+    with pytest.raises(ValueError, match="line 2 is no result"):
         Records(path)

@@ -10,7 +10,7 @@ from benchmarks.peers.defaults import defaults_table, goals
 from benchmarks.peers.families import PEERS
 from benchmarks.peers.measure import apart
 from benchmarks.peers.report import Plan, ahead, equal_time_tables, key_of, summary
-from benchmarks.peers.results import Store
+from benchmarks.store import Store
 
 GOOD = {"RMSE": 0.1, "nMSE": 0.01, "NLL": -0.9, "95%": 0.95, "seconds": 9.0, "MB": 400.0}
 GOOD |= {"N": 900, "D": 2, "P": 1}

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from benchmarks.peers.results import Store
 from benchmarks.peers.scores import Prediction, score
+from benchmarks.store import Store
 
 KEY = {"set": "kin40k", "fold": 0, "peer": "ours", "times": 1.0}
 

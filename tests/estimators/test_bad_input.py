@@ -666,6 +666,8 @@ INVALID = {
     "solver": ["unknown", 1],
     "max_seconds": [0, -1, np.nan, "soon"],
     "half_life": [0, -1, np.nan, "long"],
+    "warp_inputs": ["yes", 2],
+    "basis_choice": ["best", None],
     "kernel": ["rbf", MaternKernel],
     "basis": ["unknown", 3],
     "likelihood": ["gaussian", GaussianLikelihood],

@@ -50,6 +50,16 @@ def test_weights_are_noise_over_a_common_factor():
     assert error(by_weight) < 0.02
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_only_ratios_of_weights_matter(unit):
+    X, y, known = rows(1200)
+    model = DecoupledGPRegressor(random_state=0).fit(X, y, weights=unit / (0.01 + known))
+    assert error(model) < 0.01
+    model.partial_fit(X[:400], y[:400], weights=unit / (0.01 + known[:400]))
+    assert error(model) < 0.01
+    assert model.n_mean_basis_ == 1600
+
+
 def test_rows_of_weight_one_and_no_noise_are_rows():
     X, y, _ = rows(100)
     plain = DecoupledGPRegressor(random_state=0).fit(X, y).predict(NEW)
@@ -155,5 +165,7 @@ def test_a_given_kernel_gets_inputs_as_they_are():
     X, y, _ = rows(300)
     model = DecoupledGPRegressor(kernel=MaternKernel(nu=1.5), random_state=0).fit(np.exp(X), y)
     assert model._run.x_scaler.warp is None
+    model.set_params(warp_inputs=True).fit(np.exp(X), y)
+    assert model._run.x_scaler.warp is not None
     with pytest.raises(ValueError, match="warp_inputs is for"):
         DecoupledGPRegressor(max_iter=2, warp_inputs=True).fit(X, y)

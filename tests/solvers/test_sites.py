@@ -12,8 +12,9 @@ from gpytorch.likelihoods import (
 )
 from numpy.testing import assert_allclose
 
-from decoupledgp.likelihoods import expected_log_prob, log_marginal
+from decoupledgp.likelihoods import check_targets, expected_log_prob, log_marginal
 from decoupledgp.solvers.sites import (
+    Marginals,
     Sites,
     best_constant,
     calibrate_latent,
@@ -89,9 +90,11 @@ def test_steps_are_between_the_sites_in_natural_parameters():
 
 def test_the_best_constant_is_that_of_the_share_of_ones():
     y = (torch.arange(1000)[:, None] < torch.tensor([200, 500])).double()
-    constant = best_constant(BernoulliLikelihood(), y)
+    constant = best_constant(BernoulliLikelihood(), y, torch.ones(1000).double())
     assert constant[0] < -0.5
     assert abs(constant[1]) < 1e-3
+    weights = torch.where(torch.arange(1000) < 200, 4.0, 1.0).double()  # as many ones as zeros
+    assert abs(best_constant(BernoulliLikelihood(), y, weights)[0]) < 1e-3
 
 
 def test_newton_rounds_reach_the_least_of_a_dense_bound():
@@ -136,7 +139,7 @@ def test_the_likelihood_learns_from_rows():
     mean, variance = marginals(3000)
     y = mean + 0.3 * torch.tensor(RNG.standard_t(6, (3000, 1)))
     before = expected_log_prob(likelihood, mean, 1e-4 * variance, y).mean()
-    fit_likelihood(likelihood, mean, 1e-4 * variance, y)
+    fit_likelihood(likelihood, Marginals(mean, 1e-4 * variance, y, torch.ones(3000).double()))
     assert expected_log_prob(likelihood, mean, 1e-4 * variance, y).mean() > before + 0.1
     assert 0.2 < likelihood.noise.sqrt().item() < 0.4
 
@@ -148,9 +151,11 @@ def test_the_factor_of_the_latent_variance_is_found():
         f = mean + (truth * variance).sqrt() * torch.tensor(RNG.standard_normal((20000, 1)))
         y = torch.tensor(RNG.random((20000, 1)) < BernoulliLikelihood()(f).probs.numpy()).double()
         likelihood = BernoulliLikelihood()
-        factor = calibrate_latent(likelihood, mean, variance, y, likelihood_too=False)
+        rows = Marginals(mean, variance, y, torch.ones(20000).double())
+        factor = calibrate_latent(likelihood, rows, likelihood_too=False)
         assert abs(np.log(factor.item() / truth)) < 0.3
-    few = calibrate_latent(likelihood, mean[:20], variance[:20], y[:20], likelihood_too=False)
+    few = Marginals(*(part[:20] for part in rows))
+    few = calibrate_latent(likelihood, few, likelihood_too=False)
     assert 0.1 < few.item() < 9
 
 
@@ -164,3 +169,17 @@ def test_log_marginals_are_integrals():
     density = torch.exp(likelihood(f).log_prob(y.expand_as(f)))
     found = log_marginal(likelihood, mean, variance, y)
     assert_allclose(found[:, 0].detach(), (density * weight).sum(1).log().detach(), rtol=1e-3)
+
+
+def test_targets_without_a_density_are_named():
+    for likelihood, good, bad in (
+        (BernoulliLikelihood(), [0.0, 1.0], 2.0),
+        (BernoulliLikelihood(), [0.0, 1.0], -1.0),
+        (BetaLikelihood().double(), [0.2, 0.7], 1.0),
+        (BetaLikelihood().double(), [0.2, 0.7], 1.5),
+    ):
+        y = torch.tensor(good * 5).double()[:, None]
+        check_targets(likelihood, y)
+        y[7] = bad
+        with pytest.raises(ValueError, match=f"{bad:g} at row 7"):
+            check_targets(likelihood, y)

@@ -59,9 +59,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
 
     By default the model is solved for: kernel and noise from the evidence of neighbourhoods, the
     mean by sweeps of exact block solutions, the covariance in closed form, and the variances
-    calibrated on rows that were held out until then. With `solver="gradient"`, which any argument
-    of stochastic gradients, another family or likelihood, or `preset="paper"` imply, everything is
-    learnt as in the paper: one stochastic gradient step per minibatch.
+    calibrated on rows that were held out until then; other likelihoods by Newton's method around
+    that. With `solver="gradient"`, which any argument of stochastic gradients, another family or
+    `preset="paper"` imply, everything is learnt as in the paper: one stochastic gradient step per
+    minibatch.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         every row up to 65,536, and 512 covariance functions (one per row, the exact GP, up to 1,024
         rows); with `solver="gradient"` 4096 and 128.
     solver : {"sweeps", "gradient"}, default=None
-        How the model is found. "sweeps" is for Gaussian noise and the decoupled family on inducing
-        points; None is "sweeps" where it can be.
+        How the model is found. "sweeps" is for the decoupled family on inducing points; None is
+        "sweeps" where it can be.
     max_seconds : float, default=None
         Time for `fit`, for "sweeps": fewer mean functions and sweeps where it is short. A step that
         has begun is finished, so that it can be missed on tables of many thousand rows.
@@ -79,7 +80,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     warp_inputs : bool, default=None
         Whether skewed inputs go through a power transform (Yeo & Johnson), with "sweeps"; None is
-        where random rows are then predicted better by others, and the kernel is the default one.
+        where random rows are then predicted better by others, and the kernel is the default one; True
+        is with any kernel.
     basis_choice : {"random", "k-means++", "leverage", "greedy"}, default="random"
         Which rows become functions where not all do, with "sweeps": any; spread out; those that a few
         random ones explain least; or each next the one that those before explain least.
@@ -244,13 +246,14 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         """Learn from all rows, from scratch.
 
         Both further arguments are for "sweeps", an array with a number per row. `weights` divide the
-        variance of a row's noise: a weight of two is a row measured with half the variance.
-        `noise_variance` is what is known of it beforehand, in the units of y squared, in addition to
-        the noise that is learnt; for several outputs it may be (n, P). Predictions are of rows with
-        a weight of one and no known noise.
+        variance of the noise that is learnt: a weight of two is a row measured with half of it. (Under
+        other likelihoods they multiply the row's log-likelihood.) `noise_variance` is known beforehand
+        and is added, in the units of y squared; for several outputs it may be (n, P). Predictions are
+        of rows of a typical weight, the geometric mean of those in `fit`, and no known noise.
 
-        The rows are not copied. Ctrl-C leaves the model as it was after the last whole step, ready to
-        predict; before the first one is done, as it was before `fit`.
+        By sweeps the rows are copied once, standardised; by gradients not at all. Ctrl-C leaves the
+        model as it was after the last whole step, ready to predict; before the first one is done, as it
+        was before `fit`.
         """
         if not self._is_solved():
             _refuse_row_noise(weights, noise_variance)

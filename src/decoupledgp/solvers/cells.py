@@ -16,17 +16,21 @@ __all__ = ["Cells", "nearby", "nearest"]
 
 ROWS_AT_ONCE = 1024
 
+SMALLEST_COUNT = 1e-12
+"""However much it fades, no cell counts for less."""
+
 
 class Cells:
-    """Centres, targets and known noise variances in the rows' own units, and counts.
+    """Centres, targets and known noise variances in the rows' own units, weights and numbers of rows.
 
-    A cell's noise has the variance (σ² + known) / count. Memory O(M_α (D + P)).
+    A cell's noise has the variance (σ² + known) / count; `counts` are sums of weights, `rows` how many
+    rows they are of. Memory O(M_α (D + P)).
     """
 
     def __init__(self, n_features: int, n_outputs: int):
         self.centres = np.zeros((0, n_features))
         self.targets = np.zeros((0, n_outputs))
-        self.counts = np.zeros(0)
+        self.counts, self.rows = np.zeros(0), np.zeros(0)
         self.known = np.zeros((0, n_outputs))
 
     def __len__(self) -> int:
@@ -43,6 +47,7 @@ class Cells:
         self.centres = np.concatenate([self.centres, X])
         self.targets = np.concatenate([self.targets, Y])
         self.counts = np.concatenate([self.counts, weights])
+        self.rows = np.concatenate([self.rows, np.ones(len(X))])
         self.known = np.concatenate([self.known, known])
 
     def join(
@@ -59,6 +64,7 @@ class Cells:
         np.add.at(sums, index, added * Y)
         np.add.at(precision, index, added)
         self.counts = self.counts + np.bincount(index, weights, minlength=len(self))
+        self.rows = self.rows + np.bincount(index, minlength=len(self))
         self.targets = sums / precision
         touched = np.unique(index)
         self.known = self.known.copy()
@@ -70,6 +76,16 @@ class Cells:
         """Drop all other cells."""
         self.centres, self.targets = self.centres[index], self.targets[index]
         self.counts, self.known = self.counts[index], self.known[index]
+        self.rows = self.rows[index]
+
+    def fade(self, share: float) -> None:
+        """Let the past count for less."""
+        self.counts = np.maximum(self.counts * share, SMALLEST_COUNT)
+        self.rows = self.rows * share
+
+    def clear(self) -> None:
+        """Forget all rows of all cells, and keep the centres."""
+        self.counts, self.rows = np.zeros(len(self)), np.zeros(len(self))
 
 
 def nearest(

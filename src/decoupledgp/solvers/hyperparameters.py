@@ -126,7 +126,8 @@ def learn_hyperparameters(
     if not again:
         share = -(-count // len(candidates))
         groups = [g for rows in candidates for g in neighbourhoods(rows.x, rng, count=share)]
-        some = rng.permutation(len(rows))[:COMPARED]
+        groups = groups[:1] if len(rows) <= WHOLE else groups
+        some = rng.permutation(len(rows))[: COMPARED if np.isinf(seconds) else COMPARED // 2]
 
         def error(rows: Rows, end: _End) -> float:
             _set_values(modules, end.values)
@@ -172,12 +173,13 @@ def _held_out_error(
     """Return the squared error of the exact GP of two thirds of the rows on the others, by weight."""
     n = 2 * len(rows) // 3
     base, rho2 = kernel.base_kernel, kernel.outputscale
-    learnt = rows.y.new_zeros(1) if likelihood is None else likelihood.noise
-    noise = rows.noise(learnt.reshape(-1)) / rho2
+    noise = rows.noise(_learnt_noise(likelihood, rows)) / rho2
     functions = PointBasis(rows.x[:n]).at(base)
     a = block_solution(functions, noise[:n], rows.y[:n])
     error = rows.y[n:] - functions.evaluate(rows.x[n:]) @ a
-    return float((error.square() / noise[n:] * noise[n:].mean(0)).mean())
+    beforehand = rows.known[n:] if likelihood is None else 1 + rows.known[n:]
+    weights = rows.weights[n:, None] / beforehand  # the same for whatever has been learnt
+    return float((error.square() * weights / weights.mean(0)).mean())
 
 
 def _price(
@@ -263,8 +265,7 @@ class _Objective:
         """Return the log evidence of a group and its gradients."""
         with torch.set_grad_enabled(bool(self.parameters)):
             K = PointBasis(rows.x).at(self.kernel.base_kernel).gram()
-            learnt = rows.y.new_zeros(1) if self.likelihood is None else self.likelihood.noise
-            noise = rows.noise(learnt.reshape(-1))
+            noise = rows.noise(_learnt_noise(self.likelihood, rows))
             value = log_evidence(K, self.kernel.outputscale, noise, rows.y)
             if not self.parameters:
                 return value, []
@@ -299,6 +300,14 @@ def _starts(
     if not fixed:
         _shorten(base, _Objective(kernel, likelihood, rows, groups[: len(groups) // 4 + 1], []))
     return [*starts, _values(modules)]
+
+
+def _learnt_noise(likelihood: GaussianLikelihood | None, rows: Rows) -> Float[Tensor, " p"]:
+    """Return the variance of every output's noise that is learnt, none without a likelihood."""
+    n_outputs = rows.y.shape[1]
+    if likelihood is None:
+        return rows.y.new_zeros(n_outputs)
+    return likelihood.noise.reshape(-1).expand(n_outputs)
 
 
 def _modules(kernel: Kernel, likelihood: GaussianLikelihood | None) -> nn.ModuleList:

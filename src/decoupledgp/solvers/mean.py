@@ -98,7 +98,7 @@ def solve_mean(
         else _ByRefinement(problem, rng, rows, start)
     )
     begin = last = time.perf_counter()
-    error = np.inf
+    error, values = np.inf, None
     for _ in range(solver.most_steps):
         solver.step()
         took, last = time.perf_counter() - last, time.perf_counter()
@@ -106,7 +106,10 @@ def solve_mean(
         if follow(solution):
             break
         former, error = error, _error(solution, watch)
-        if error > (1 - ENOUGH) * former or last - begin + 2 * took > seconds:
+        settled = error > (1 - ENOUGH) * former
+        if watch is None:
+            settled, values = _is_settled(solution.at_rows, values), solution.at_rows.clone()
+        if settled or last - begin + 2 * took > seconds:
             break
     solver.finish()
     return solver.solution()
@@ -128,6 +131,14 @@ def _error(solution: MeanSolution, watch: tuple[Tensor, Tensor] | None) -> float
         return 0.0
     difference = (solution.watched - watch[1]).square().mean(0)
     return float((difference / watch[1].var(0, correction=0).clamp_min(1e-12)).mean().sqrt())
+
+
+def _is_settled(values: Tensor, former: Tensor | None) -> bool:
+    """Whether a step has changed the values at the rows by little."""
+    if former is None:
+        return False
+    change, size = (values - former).square().mean().sqrt(), values.square().mean().sqrt()
+    return bool(change <= ENOUGH * size)
 
 
 class _BySweeps:

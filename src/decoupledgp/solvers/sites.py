@@ -23,7 +23,14 @@ from torch import Tensor
 from decoupledgp.learners.batch import maximise
 from decoupledgp.likelihoods import expected_log_prob, log_marginal
 
-__all__ = ["Sites", "best_constant", "calibrate_latent", "fit_likelihood", "sites_at"]
+__all__ = [
+    "Marginals",
+    "Sites",
+    "best_constant",
+    "calibrate_latent",
+    "fit_likelihood",
+    "sites_at",
+]
 
 DOUBTFUL, FLATTEST, LONGEST = 0.1, 1e-3, 5.0
 """Curvature below the first share of the typical precision may be zero or negative where slopes are not
@@ -81,53 +88,60 @@ def sites_at(
     return Sites(mean + slope / h, 1 / h)
 
 
-def best_constant(likelihood: Likelihood, y: Float[Tensor, "n p"]) -> Float[Tensor, " p"]:
+def best_constant(
+    likelihood: Likelihood, y: Float[Tensor, "n p"], weights: Float[Tensor, " n"]
+) -> Float[Tensor, " p"]:
     """Return the mean of f, the same everywhere, under which the targets are most likely."""
     constant = torch.nn.Parameter(y.new_zeros(y.shape[1]))
     one = torch.ones_like(y)
 
     def objective() -> Tensor:
-        return expected_log_prob(likelihood, constant * one, one, y).mean()
+        return (weights[:, None] * expected_log_prob(likelihood, constant * one, one, y)).mean()
 
     _climb(objective, [constant])
     return constant.detach()
 
 
-def fit_likelihood(
-    likelihood: Likelihood,
-    mean: Float[Tensor, "n p"],
-    variance: Float[Tensor, "n p"],
-    y: Float[Tensor, "n p"],
-) -> None:
+class Marginals(NamedTuple):
+    """Means and variances of f at rows, with the rows' targets and weights."""
+
+    mean: Float[Tensor, "n p"]
+    variance: Float[Tensor, "n p"]
+    y: Float[Tensor, "n p"]
+    weights: Float[Tensor, " n"]
+
+    def followed_by(self, other: Marginals, most: int) -> Marginals:
+        """Return the latest rows of both."""
+        return Marginals(*(torch.cat(pair)[-most:] for pair in zip(self, other, strict=True)))
+
+
+def fit_likelihood(likelihood: Likelihood, rows: Marginals) -> None:
     """Set the likelihood's free parameters to those of the greatest bound on rows that were learnt from."""
     free = [p for p in likelihood.parameters() if p.requires_grad]
-    variance = variance.clamp_min(SMALLEST_VARIANCE)
+    variance = rows.variance.clamp_min(SMALLEST_VARIANCE)
 
     def objective() -> Tensor:
-        return expected_log_prob(likelihood, mean, variance, y).mean()
+        fit = expected_log_prob(likelihood, rows.mean, variance, rows.y)
+        return (rows.weights[:, None] * fit).mean()
 
     _climb(objective, free)
 
 
 def calibrate_latent(
-    likelihood: Likelihood,
-    mean: Float[Tensor, "n p"],
-    variance: Float[Tensor, "n p"],
-    y: Float[Tensor, "n p"],
-    *,
-    likelihood_too: bool,
+    likelihood: Likelihood, rows: Marginals, *, likelihood_too: bool
 ) -> Float[Tensor, " p"]:
     """Return factors on the variance of f that make held-out targets most likely, one per output.
 
     They maximise Σ log ∫p(y | f) q(f) df, over the likelihood's free parameters too if asked for.
     """
     free = [p for p in likelihood.parameters() if p.requires_grad] if likelihood_too else []
-    log_factor = torch.nn.Parameter(mean.new_zeros(mean.shape[1]))
-    variance = variance.clamp_min(SMALLEST_VARIANCE)
+    log_factor = torch.nn.Parameter(rows.mean.new_zeros(rows.mean.shape[1]))
+    variance = rows.variance.clamp_min(SMALLEST_VARIANCE)
 
     def objective() -> Tensor:
-        fit = log_marginal(likelihood, mean, _factor(log_factor) * variance, y).mean()
-        return fit - 0.5 * (log_factor / FACTOR_PRIOR).square().sum() / y.numel()
+        fit = log_marginal(likelihood, rows.mean, _factor(log_factor) * variance, rows.y)
+        prior = 0.5 * (log_factor / FACTOR_PRIOR).square().sum() / rows.y.numel()
+        return (rows.weights[:, None] * fit).mean() - prior
 
     _climb(objective, [*free, log_factor])
     return _factor(log_factor).detach()

@@ -14,15 +14,19 @@ from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.batch_state import BatchState
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import Settings
-from decoupledgp.estimators.solved import SitesRun, Sizes, SolvedRun
+from decoupledgp.estimators.solved import SitesRun, Sizes, SolvedRun, Table
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner
 from decoupledgp.solvers import Calibration, calibrate
+from decoupledgp.solvers.sites import Marginals
 from decoupledgp.storage.specs import freeze, frozen, set_state, state
 
 __all__ = ["Groups", "require", "restore_run", "run_content", "run_tensors"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+FIRST = ("X", "Y", "weights", "known")
+"""What is kept of the rows of a stream that has hardly begun."""
 
 Groups = dict[str, dict[str, Tensor]]
 
@@ -50,6 +54,7 @@ def run_content(run: State) -> dict[str, Any]:
             "learnt_rows": run.learnt_rows,
             "joined_rows": run.joined_rows,
             "sites": isinstance(run, SitesRun),
+            "weight_unit": run.weight_unit,
             "calibrated": run.calibration is not None,
             "frozen": frozen(run.modules()),
             "rng": run.rng.bit_generator.state,
@@ -96,9 +101,13 @@ def _solved_tensors(run: SolvedRun) -> dict[str, np.ndarray | Tensor]:
         "cov_bound": run.cov_bound,
         "cov_kl": run.cov_kl,
     }
-    if isinstance(run, SitesRun) and run.calibration is not None:
-        tensors["factor"] = run.calibration.latent
-        tensors["scores"] = run.calibration.scores
+    if isinstance(run, SitesRun):
+        tensors.update({f"new.{name}": value for name, value in run.new._asdict().items()})
+        if run.calibration is not None:
+            tensors["factor"] = run.calibration.latent
+            tensors["scores"] = run.calibration.scores
+        if run.first is not None:
+            tensors.update({f"first.{name}": value for name, value in vars(run.first).items()})
     return tensors
 
 
@@ -176,6 +185,7 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
         "cells.centres": (m, n_features),
         "cells.targets": (m, n_outputs),
         "cells.counts": (m,),
+        "cells.rows": (m,),
         "cells.known": (m, n_outputs),
         "held_out.residuals": (k, n_outputs),
         "held_out.latent": (k, n_outputs),
@@ -184,9 +194,8 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
         "cov_bound": (n_outputs,),
         "cov_kl": (n_outputs,),
     }
-    if content["sites"] and content["calibrated"]:
-        shapes["factor"] = (n_outputs,)
-        shapes["scores"] = (len(stored["scores"]), n_outputs)
+    if isinstance(run, SitesRun):
+        shapes.update(_sites_shapes(stored, content["calibrated"], n_features, n_outputs))
     for name, shape in shapes.items():
         right = stored[name].shape == shape and stored[name].dtype == np.float64
         require(right, f"shape and type of {name}")
@@ -198,12 +207,34 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
     run.solved_rows, run.learnt_rows, run.joined_rows = (
         _count(content[name]) for name in ("solved_rows", "learnt_rows", "joined_rows")
     )
-    if content["calibrated"]:
-        if content["sites"]:
+    run.weight_unit = float(content["weight_unit"])
+    if isinstance(run, SitesRun):
+        run.new = Marginals(*(groups["solved"][f"new.{name}"] for name in Marginals._fields))
+        if "first.X" in stored:
+            run.first = Table(*(stored[f"first.{name}"] for name in FIRST))
+        if content["calibrated"]:
             run.calibration = Calibration(stored["factor"], None, stored["scores"])
-        else:
-            run.calibration = calibrate(run.held_out)
+    elif content["calibrated"]:
+        run.calibration = calibrate(run.held_out)
     return run
+
+
+def _sites_shapes(
+    stored: dict[str, np.ndarray], calibrated: bool, n_features: int, n_outputs: int
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what only models of other likelihoods keep."""
+    k = len(stored["new.weights"])
+    shapes: dict[str, tuple[int, ...]] = {"new.weights": (k,)}
+    for name in ("mean", "variance", "y"):
+        shapes[f"new.{name}"] = (k, n_outputs)
+    if calibrated:
+        shapes["factor"] = (n_outputs,)
+        shapes["scores"] = (len(stored["scores"]), n_outputs)
+    if "first.X" in stored:
+        n = len(stored["first.X"])
+        shapes.update({"first.X": (n, n_features), "first.weights": (n,)})
+        shapes.update({f"first.{name}": (n, n_outputs) for name in ("Y", "known")})
+    return shapes
 
 
 def _count(value: Any) -> int:

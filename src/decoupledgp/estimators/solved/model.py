@@ -60,7 +60,11 @@ class Sizes:
 
 @dataclass
 class Table:
-    """Rows in their own units; a row's noise has the variance (σ² + known) / weight."""
+    """Rows in their own units, and what is known of their noise.
+
+    As a user gives it the variance is σ²/weight + known; inside, weights are relative to a typical one
+    and it is (σ² + known)/weight, which can be kept for the rows of a cell together.
+    """
 
     X: Float[np.ndarray, "n d"]
     Y: Float[np.ndarray, "n p"]
@@ -107,6 +111,7 @@ class SolvedModel(State):
         self.cells = Cells(n_features, n_outputs)
         self.held_out = HeldOut.none(n_outputs)
         self.solved_rows, self.learnt_rows, self.joined_rows = 0, 0, 0
+        self.weight_unit = 1.0
         self.cov_bound = torch.zeros(n_outputs, dtype=self.dtype)
         self.cov_kl = torch.zeros(n_outputs, dtype=self.dtype)
         self.likelihood = self.own_likelihood()
@@ -131,6 +136,11 @@ class SolvedModel(State):
     def noise(self) -> Float[Tensor, " p"]:
         """The learnt variance of every output's noise, in standardised units."""
         return self.likelihood.noise.reshape(-1).expand(self.n_outputs).detach()
+
+    def in_weight_units(self, table: Table) -> Table:
+        """Return a user's rows with weights relative to the typical one of the first table."""
+        weights = table.weights / self.weight_unit
+        return Table(table.X, table.Y, weights, table.known * weights[:, None])
 
     def rows(self, table: Table) -> Rows:
         """Return rows in standardised units."""

@@ -64,6 +64,8 @@ class SolvedRun(SolvedStream):
         if len(table) > MOST_ROWS:
             log.info("%s random rows of %s are learnt from", f"{MOST_ROWS:,}", f"{len(table):,}")
             table = table.take(self.rng.choice(len(table), MOST_ROWS, replace=False))
+        self.weight_unit = float(np.exp(np.log(table.weights).mean()))
+        table = self.in_weight_units(table)
         self.n_rows = len(table)
         self.x_scaler = Standardizer(table.X)
         if self.standardises_targets:
@@ -77,9 +79,11 @@ class SolvedRun(SolvedStream):
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
-        kept, held = self.rows(parts.kept), self.rows(parts.held)
+        kept = self.rows(parts.kept)
         if self.learn(kept, self.likelihood, clock):
-            kept, held = self.rows(parts.kept), self.rows(parts.held)
+            del kept
+            kept = self.rows(parts.kept)
+        held = self.rows(parts.held)
         problem = self.gather(parts.kept, kept, clock)
         self.rebuild(problem)
         watch = (held.x, held.y) if len(held) else None
@@ -115,7 +119,8 @@ class SolvedRun(SolvedStream):
     def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
         """Learn kernel and noise; return whether skewed inputs are warped from now on."""
         warp = None
-        if self.given_kernel is None and self.sizes.warp_inputs is not False:
+        wanted = self.sizes.warp_inputs
+        if wanted or (wanted is None and self.given_kernel is None):
             warp = Warp.fit(rows.x.numpy(), self.rng)
         others = []
         if warp is not None:
@@ -158,7 +163,7 @@ class SolvedRun(SolvedStream):
         cell = nearest(places, places[chosen])
         used, cell = np.unique(cell, return_inverse=True)  # a repeated row leaves its twin empty
         self.cells.keep(used)
-        self.cells.counts = np.zeros(len(used))  # the centres' own rows are among those that join
+        self.cells.clear()  # the centres' own rows are among those that join
         learnt = self.noise().numpy() * self.y_scaler.scale**2
         self.cells.join(cell, table.Y, table.weights, table.known, learnt)
         sums = np.zeros((len(used), table.X.shape[1]))

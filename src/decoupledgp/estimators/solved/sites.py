@@ -6,24 +6,48 @@ for mean and covariance as under Gaussian noise. Kernel and likelihood are learn
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
 from jaxtyping import Float
 from torch import Tensor
 
+from decoupledgp.bases import PointBasis
 from decoupledgp.estimators.interrupt import finish_first
-from decoupledgp.estimators.solved.model import EXACT_ROWS, FEWEST_SCORES, Clock, Follow, Table
+from decoupledgp.estimators.solved.model import (
+    EXACT_ROWS,
+    FEWEST_SCORES,
+    HELD_OUT_MOST,
+    Clock,
+    Follow,
+    Sizes,
+    Table,
+)
 from decoupledgp.estimators.solved.run import HYPERPARAMETERS_SHARE, Parts, SolvedRun
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.likelihoods import (
+    check_targets,
     expected_log_prob,
     gaussian_likelihood,
     is_location_scale,
     predictive_moments,
 )
-from decoupledgp.solvers import MeanProblem, Rows, learn_hyperparameters, solve_mean
+from decoupledgp.solvers import (
+    Cells,
+    MeanProblem,
+    MeanSolution,
+    Rows,
+    learn_hyperparameters,
+    solve_mean,
+)
 from decoupledgp.solvers.calibration import Calibration
+from decoupledgp.solvers.hyperparameters import coordinates
 from decoupledgp.solvers.sites import (
+    Marginals,
     Sites,
     best_constant,
     calibrate_latent,
@@ -37,7 +61,7 @@ ROUNDS = 8
 """Newton rounds at most."""
 
 LEARN_AGAIN = (2, 4)
-"""Rounds before which kernel is learnt again, from the sites of that moment."""
+"""Rounds before which the kernel is learnt again, from the sites of that moment."""
 
 CONVERGED = 1e-3
 """Stop when a round changes the mean by less than this share of its own size."""
@@ -48,16 +72,48 @@ SHORTEST = 0.1
 OUTLIER = 3.0
 """For the first kernel, targets are drawn in to so many times the distance of the quartiles."""
 
+FIRST_ROWS = 256
+"""A stream of no more rows is learnt from the beginning with every call."""
+
 
 class SitesRun(SolvedRun):
     """The same as `SolvedRun` for any likelihood with one latent function per output.
 
-    In a stream the site of a row is set when the row comes, and stays.
+    In a stream the site of a row is set when the row comes, and stays. `first` are the rows of a
+    stream that has hardly begun, `new` the latest rows as they were predicted before they were learnt.
     """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        n_features: int,
+        n_outputs: int,
+        kernel: Kernel | None,
+        likelihood: Likelihood | None,
+        rng: np.random.Generator,
+    ):
+        super().__init__(
+            sizes,
+            n_features=n_features,
+            n_outputs=n_outputs,
+            kernel=kernel,
+            likelihood=likelihood,
+            rng=rng,
+        )
+        self.first: Table | None = None
+        none = torch.zeros(0, n_outputs, dtype=self.dtype)
+        self.new = Marginals(none, none, none, none[:, 0])
 
     def noise(self) -> Float[Tensor, " p"]:
         """No noise but the sites' own."""
         return torch.zeros(self.n_outputs, dtype=self.dtype)
+
+    def fit(self, table: Table, follow: Follow) -> None:
+        """Learn from a table, from scratch."""
+        check_targets(self.likelihood, torch.from_numpy(table.Y))
+        self.first = table if len(table) <= FIRST_ROWS else None
+        super().fit(table, follow)
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
@@ -67,28 +123,24 @@ class SitesRun(SolvedRun):
         self.rebuild(problem)
         a, share, former = None, 1.0, -np.inf
         for number in range(ROUNDS):
-            if number in LEARN_AGAIN and clock.seconds < HYPERPARAMETERS_SHARE * clock.limit:
-                rows = self._with(kept, sites)
-                learn_hyperparameters(self.kernel, None, rows, rng=self.rng, again=True)
-                problem.functions = self.posterior.mean_basis.at(self.kernel.base_kernel)
-            self._put(problem, self._with(kept, sites))
             before = None if a is None else self.mean(kept.x)
-            solution = solve_mean(problem, rng=self.rng, start=a, seconds=clock.left / ROUNDS)
+            rows = self._with(kept, sites)
+            solution = self._round(problem, rows, a, clock, learn=number in LEARN_AGAIN)
             a = solution.a
             with finish_first():
                 self.solve_covariance(problem)
                 self.set_mean(a)
-                variance = self.variance(kept.x)
-                self._learn_likelihood(kept, solution.at_rows, variance, held)
+                now = Marginals(solution.at_rows, self.variance(kept.x), kept.y, kept.weights)
+                self._learn_likelihood(now, held)
                 self.iteration += 1
                 self.seconds = clock.seconds
-                bound = self._bound(kept, solution.at_rows, variance, solution.norm)
-                y_mean, _ = predictive_moments(self.likelihood, solution.at_rows, variance)
+                bound = self._bound(now, solution.norm)
+                y_mean, _ = predictive_moments(self.likelihood, now.mean, now.variance)
                 record = self.record(bound, nmse(y_mean, kept.y))
-            if follow(record) or clock.left < 0 or _settled(before, solution.at_rows, number):
+            if follow(record) or clock.left < 0 or _settled(before, now.mean, number):
                 break
             share, former = share if bound > former else max(share / 2, SHORTEST), bound
-            target = sites_at(self.likelihood, solution.at_rows, variance, kept.y)
+            target = sites_at(self.likelihood, now.mean, now.variance, kept.y)
             sites = sites.towards(target, share)
         with finish_first():
             self.absorb(problem, solution)
@@ -108,14 +160,16 @@ class SitesRun(SolvedRun):
 
     @torch.no_grad()
     def score(self, rows: Rows) -> None:
-        """Set the factor on the latent variance, and scores for conformal intervals, by new rows."""
-        if len(rows) < FEWEST_SCORES or self.n_rows <= EXACT_ROWS:
+        """Set the factor on the latent variance, and scores for conformal intervals, by the latest rows."""
+        latest = Marginals(self.mean(rows.x), self.variance(rows.x), rows.y, rows.weights)
+        most = min(HELD_OUT_MOST, max(self.n_rows // 2, len(rows)))
+        self.new = self.new.followed_by(latest, most)
+        if len(self.new.y) < FEWEST_SCORES or self.n_rows <= EXACT_ROWS:
             return
-        mean, variance = self.mean(rows.x), self.variance(rows.x)
-        marginals = (self.likelihood, mean, variance, rows.y)
-        factor = calibrate_latent(*marginals, likelihood_too=False)
-        y_mean, y_variance = predictive_moments(self.likelihood, mean, factor * variance)
-        scores = ((rows.y - y_mean).abs() / y_variance.sqrt()).numpy()
+        factor = calibrate_latent(self.likelihood, self.new, likelihood_too=True)
+        variance = factor * self.new.variance
+        y_mean, y_variance = predictive_moments(self.likelihood, self.new.mean, variance)
+        scores = ((self.new.y - y_mean).abs() / y_variance.sqrt()).numpy()
         self.calibration = Calibration(factor.numpy(), None, np.sort(scores, axis=0))
         self.changed()
 
@@ -125,11 +179,49 @@ class SitesRun(SolvedRun):
 
     def bound(self, rows: Rows, values: Float[Tensor, "n p"], norm: Float[Tensor, " p"]) -> float:
         """Return the bound with the mean's values at rows, scaled to all, and its squared norm aᵀKa."""
-        return self._bound(rows, values, self.variance(rows.x), norm)
+        return self._bound(Marginals(values, self.variance(rows.x), rows.y, rows.weights), norm)
+
+    def _learn_more(self, table: Table, clock: Clock) -> dict[str, Any]:
+        check_targets(self.likelihood, torch.from_numpy(table.Y))
+        if self.first is None or self.n_rows + len(table) > FIRST_ROWS:
+            self.first = None
+            return super()._learn_more(table, clock)
+        parts = zip(vars(self.first).values(), vars(table).values(), strict=True)
+        table = Table(*(np.concatenate(pair) for pair in parts))
+        seconds, kernel, self.likelihood = self.seconds, self.own_kernel(), self.own_likelihood()
+        self.cells = Cells(self.n_features, self.n_outputs)
+        no_rows = torch.empty(0, self.n_features, dtype=self.dtype)
+        self.install(PointBasis(no_rows), PointBasis(no_rows), kernel)
+        self.fit(table, lambda record: False)
+        self.seconds += seconds
+        return self.history[-1]
+
+    def _round(
+        self, problem: MeanProblem, rows: Rows, a: Tensor | None, clock: Clock, *, learn: bool
+    ) -> MeanSolution:
+        """Solve for the mean with these sites; an interruption leaves kernel and cells as they were."""
+        kernel, cells = copy.deepcopy(self.kernel.state_dict()), copy.copy(self.cells)
+        try:
+            left = HYPERPARAMETERS_SHARE * clock.limit - clock.seconds
+            if learn and left > 0:
+                learn_hyperparameters(
+                    self.kernel, None, rows, rng=self.rng, again=True, seconds=left
+                )
+                problem.functions = self.posterior.mean_basis.at(self.kernel.base_kernel)
+                problem.coordinates = coordinates(self.kernel, problem.centres)
+            self._put(problem, rows)
+            return solve_mean(problem, rng=self.rng, start=a, seconds=clock.left / ROUNDS)
+        except BaseException:
+            self.kernel.load_state_dict(kernel)
+            self.cells = cells
+            self.changed()
+            raise
 
     @torch.no_grad()
-    def _bound(self, rows: Rows, mean: Tensor, variance: Tensor, norm: Tensor) -> float:
-        fit = expected_log_prob(self.likelihood, mean, variance, rows.y).mean(0) * self.n_rows
+    def _bound(self, rows: Marginals, norm: Float[Tensor, " p"]) -> float:
+        """Σ w_n ℓ_n - KL, scaled from these rows to all."""
+        fit = expected_log_prob(self.likelihood, rows.mean, rows.variance, rows.y)
+        fit = (rows.weights[:, None] * fit).mean(0) * self.n_rows
         return float((fit - self.cov_kl - 0.5 * norm / self.kernel.outputscale).sum())
 
     def _first_sites(self, table: Table, clock: Clock) -> tuple[Rows, Sites]:
@@ -147,33 +239,34 @@ class SitesRun(SolvedRun):
             self.learn(Rows(rows.x, y, rows.weights, rows.known), gaussian, clock)
             sites = Sites(y, gaussian.noise.detach().reshape(-1).expand(y.shape).clone())
         else:
-            constant = best_constant(self.likelihood, rows.y).expand(rows.y.shape)
+            constant = best_constant(self.likelihood, rows.y, rows.weights).expand(rows.y.shape)
             sites = sites_at(self.likelihood, constant, torch.ones_like(rows.y), rows.y)
             self.learn(self._with(rows, sites), None, clock)
         return self.rows(table), sites
 
-    def _learn_likelihood(self, kept: Rows, mean: Tensor, variance: Tensor, held: Rows) -> None:
+    def _learn_likelihood(self, kept: Marginals, held: Rows) -> None:
         """Learn the likelihood's parameters, from rows held out if there are any."""
         if len(held):
-            new = (self.mean(held.x), self.variance(held.x), held.y)
-            calibrate_latent(self.likelihood, *new, likelihood_too=True)
+            new = Marginals(self.mean(held.x), self.variance(held.x), held.y, held.weights)
+            calibrate_latent(self.likelihood, new, likelihood_too=True)
         else:
-            fit_likelihood(self.likelihood, mean, variance, kept.y)
+            fit_likelihood(self.likelihood, kept)
 
     def _put(self, problem: MeanProblem, rows: Rows) -> None:
-        """Give the problem's rows these sites."""
+        """Give the problem's rows these sites, and its cells what follows from them."""
         noise = self.relative_noise(rows)
         if problem.x is None:
             problem.targets, problem.noise = rows.y, noise
-            self.cells.targets = self.y_scaler.inverse(rows.y.numpy())
-            self.cells.known = rows.known.numpy() * self.y_scaler.scale**2
-            return
-        assert problem.cell is not None
-        problem.y, problem.row_noise = rows.y, noise
-        zeros = torch.zeros_like(problem.targets)
-        precision = zeros.index_add(0, problem.cell, 1 / noise)
-        problem.noise = 1 / precision
-        problem.targets = zeros.index_add(0, problem.cell, rows.y / noise) / precision
+        else:
+            assert problem.cell is not None
+            problem.y, problem.row_noise = rows.y, noise
+            zeros = torch.zeros_like(problem.targets)
+            precision = zeros.index_add(0, problem.cell, 1 / noise)
+            problem.noise = 1 / precision
+            problem.targets = zeros.index_add(0, problem.cell, rows.y / noise) / precision
+        variance = (problem.noise * self.kernel.outputscale.detach()).numpy()
+        self.cells.targets = self.y_scaler.inverse(problem.targets.numpy())
+        self.cells.known = variance * self.y_scaler.scale**2 * self.cells.counts[:, None]
 
     def _table(self, table: Table, sites: Sites) -> Table:
         """Return the table with sites in the units of the targets."""

@@ -29,8 +29,8 @@ GROWTH = 1.25
 TOGETHER, NEIGHBOURS = 128, 256
 """New rows that are solved for at once, and how many neighbours each brings at most."""
 
-FADED, SMALLEST_COUNT = 0.05, 1e-12
-"""A cell whose rows count for less than the first is given away; none counts for less than the second."""
+FADED = 0.05
+"""A cell whose rows have faded to less than so many is given away."""
 
 SWEEPS_EXPECTED = 10
 """Products with K_α that a whole solution takes, about."""
@@ -67,6 +67,7 @@ class SolvedStream(SolvedModel):
         return follow(record)
 
     def _learn_more(self, table: Table, clock: Clock) -> dict[str, Any]:
+        table = self.in_weight_units(table)
         self.x_scaler.update(table.X)
         if self.standardises_targets:
             self.y_scaler.update(table.Y)
@@ -74,11 +75,11 @@ class SolvedStream(SolvedModel):
         error = self.stream_error(rows)
         self.score(rows)
         if self.sizes.half_life:
-            self._fade(0.5 ** (len(table) / self.sizes.half_life))
+            self.cells.fade(0.5 ** (len(table) / self.sizes.half_life))
         self.n_rows += len(table)
         touched = self.add(self.as_gaussian(table, rows))
-        since, weight = self.n_rows - self.solved_rows, float(self.cells.counts.sum())
-        if since > (GROWTH - 1) * min(self.solved_rows, weight):
+        since, present = self.n_rows - self.solved_rows, float(self.cells.rows.sum())
+        if since > (GROWTH - 1) * min(self.solved_rows, present):
             self._solve_again(touched.a)
         elif len(touched.cells) * BLOCK > SWEEPS_EXPECTED * TOGETHER * len(self.cells):
             self.sweep_once(touched)
@@ -151,16 +152,12 @@ class SolvedStream(SolvedModel):
             correct_block(problem, a, torch.from_numpy(np.union1d(group, near)))
         self.replace_mean(problem, a)
 
-    def _fade(self, share: float) -> None:
-        """Let the past count for less. Cells that hardly count are given away by the next solution."""
-        self.cells.counts = np.maximum(self.cells.counts * share, SMALLEST_COUNT)
-
     def _solve_again(self, start: Tensor | None) -> None:
         """Solve for all cells from where they are; learn kernel and noise again when rows have doubled."""
         if not self.joined_rows and self.n_rows >= 2 * self.learnt_rows:
             self.learn_again()
             self.learnt_rows, start = self.n_rows, None
-        order = self.rng.permutation(np.flatnonzero(self.cells.counts > FADED))
+        order = self.rng.permutation(np.flatnonzero(self.cells.rows > FADED))
         self.cells.keep(order)
         problem = self.problem()
         self.rebuild(problem)

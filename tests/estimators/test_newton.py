@@ -126,3 +126,54 @@ def test_a_callback_ends_it():
     ).fit(X, y)
     assert len(model.history_) == 1
     assert np.isfinite(model.predict(NEW)).all()
+
+
+def test_labels_that_are_none_are_refused_and_nothing_lost():
+    X, y = rows(300, "labels")
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0).fit(X, y)
+    before = model.predict(NEW)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="at row 0"):
+            method(X, y + 2)
+    assert_array_equal(model.predict(NEW), before)
+
+
+def test_one_row_at_a_time_from_the_first(tmp_path):
+    """The first rows are learnt from together with each call, also after a file."""
+    X, y = rows(40, "tails")
+    model = DecoupledGPRegressor(likelihood=StudentTLikelihood(), random_state=0)
+    for row in range(20):
+        model.partial_fit(X[row : row + 1], y[row : row + 1])
+        assert np.isfinite(model.predict(NEW[:5], return_std=True)).all()
+    model.save(tmp_path / "m.gp")
+    loaded = DecoupledGPRegressor.load(tmp_path / "m.gp")
+    for one in (model, loaded):
+        one.partial_fit(X[20:], y[20:])
+        assert one.n_rows_ == one.n_mean_basis_ == 40
+    assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+
+
+def test_ctrl_c_in_a_later_round_leaves_the_last_whole_one(monkeypatch):
+    X, y = rows(300, "labels")
+    seen = []
+
+    def keep(model, record):
+        seen.append(model.predict(NEW))
+
+    from decoupledgp.estimators.solved import sites
+
+    original, calls = sites.learn_hyperparameters, []
+
+    def interrupted(kernel, *arguments, again=False, **options):
+        calls.append(again)
+        original(kernel, *arguments, again=again, **options)
+        if again:
+            raise KeyboardInterrupt
+        return 0
+
+    monkeypatch.setattr(sites, "learn_hyperparameters", interrupted)
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0, callbacks=[keep])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert any(calls)
+    assert_array_equal(model.predict(NEW), seen[-1])
