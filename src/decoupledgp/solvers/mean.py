@@ -26,7 +26,7 @@ from decoupledgp.solvers.sweeps import DIRECTIONS, Sweeps, block_solution, produ
 
 __all__ = ["MeanProblem", "MeanSolution", "correct_block", "solve_mean"]
 
-PAIRS = 4
+PAIRS = 3
 """Pairs of a local and a global sweep at most, before the last plain one."""
 
 REFINEMENTS = 8

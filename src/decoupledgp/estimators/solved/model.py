@@ -19,7 +19,7 @@ from decoupledgp.estimators.state import State
 from decoupledgp.kernels import prior_diagonal
 from decoupledgp.posteriors import DecoupledPosterior
 from decoupledgp.solvers import Cells, HeldOut, MeanProblem, Rows, calibrate, solve_covariance
-from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.selection import choose
 from decoupledgp.solvers.sweeps import product_by_rows
 

@@ -23,7 +23,7 @@ from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
-from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.selection import choose
 from decoupledgp.solvers.sweeps import BLOCK, product_by_rows
 
@@ -114,7 +114,7 @@ class SolvedRun(SolvedStream):
                 self.score(held)
                 touched = self.add(parts.held)
                 values = torch.cat([solution.at_centres, solution.watched])[: len(self.cells)]
-                self.sweep_once(touched, values)
+                self.sweep_once(touched, values, plan="g")  # they are few, and near others
 
     def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
         """Learn kernel and noise; return whether skewed inputs are warped from now on."""

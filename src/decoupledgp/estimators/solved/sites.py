@@ -45,7 +45,7 @@ from decoupledgp.solvers import (
     solve_mean,
 )
 from decoupledgp.solvers.calibration import Calibration
-from decoupledgp.solvers.hyperparameters import coordinates
+from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.sites import (
     Marginals,
     Sites,

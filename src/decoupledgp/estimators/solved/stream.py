@@ -16,8 +16,8 @@ from decoupledgp.estimators.solved.model import FEWEST_SCORES, Clock, Follow, So
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearby, nearest
-from decoupledgp.solvers.hyperparameters import coordinates
 from decoupledgp.solvers.mean import correct_block
+from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.rows import Rows
 from decoupledgp.solvers.sweeps import BLOCK
 
@@ -134,12 +134,12 @@ class SolvedStream(SolvedModel):
         a = torch.cat([a, a.new_zeros(len(self.cells) - old, self.n_outputs)])
         return Touched(a, np.concatenate([joined, np.arange(old, len(self.cells))]))
 
-    def sweep_once(self, touched: Touched, values: Tensor | None = None) -> None:
-        """Let a sweep over all cells take up what was added; `values` are the mean's there, if known."""
+    def sweep_once(self, touched: Touched, values: Tensor | None = None, plan: str = "Lg") -> None:
+        """Let sweeps over all cells take up what was added; `values` are the mean's there, if known."""
         problem = self.problem()
         sweeps = problem.sweeps(self.rng)
         sweeps.start_from(touched.a, values)
-        sweeps.run("g" if sweeps.is_one_block else "Lg")
+        sweeps.run("g" if sweeps.is_one_block else plan)
         self.replace_mean(problem, sweeps.a)
 
     def _correct(self, touched: Touched) -> None:

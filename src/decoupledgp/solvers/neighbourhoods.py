@@ -1,0 +1,124 @@
+"""Groups of neighbouring rows at several densities, and the evidence of all of them together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from decoupledgp.bases import PointBasis
+from decoupledgp.collapsed import log_evidence
+from decoupledgp.kernels import is_se_ard
+from decoupledgp.ops.threads import run_all
+from decoupledgp.solvers.rows import Rows
+
+__all__ = ["GROUP", "GroupEvidence", "Prior", "coordinates", "neighbourhoods"]
+
+GROUP = 256
+"""Rows in a neighbourhood."""
+
+WHOLE = 1024
+"""Up to so many rows are one neighbourhood."""
+
+PULL = 1e-4
+"""Weight of the squared distance of log-parameters from their start, per row: it holds the
+length-scale of an input that does not matter."""
+
+
+class Prior(NamedTuple):
+    """Kernel and noise, with their parameters; without a likelihood all noise is the rows' known one."""
+
+    kernel: ScaleKernel
+    likelihood: GaussianLikelihood | None
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters, those that are fixed too."""
+        modules = [self.kernel] if self.likelihood is None else [self.kernel, self.likelihood]
+        return [p for module in modules for p in module.parameters()]
+
+    @property
+    def free(self) -> list[nn.Parameter]:
+        """The parameters to learn."""
+        return [p for p in self.parameters if p.requires_grad]
+
+    def values(self) -> list[Tensor]:
+        """Return a copy of all parameters."""
+        return [p.detach().clone() for p in self.parameters]
+
+    @torch.no_grad()
+    def set(self, values: list[Tensor]) -> None:
+        """Set all parameters."""
+        for p, value in zip(self.parameters, values, strict=True):
+            p.copy_(value)
+
+    def noise(self, rows: Rows) -> Float[Tensor, "n p"]:
+        """Return the variance of every row's noise."""
+        n_outputs = rows.y.shape[1]
+        if self.likelihood is None:
+            return rows.noise(rows.y.new_zeros(n_outputs))
+        return rows.noise(self.likelihood.noise.reshape(-1).expand(n_outputs))
+
+
+def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return rows in units in which the kernel is near one where they are near each other."""
+    base = kernel.base_kernel
+    return x / base.lengthscale.detach().to(x) if is_se_ard(base) else x
+
+
+def neighbourhoods(
+    places: Float[Tensor, "n d"], rng: np.random.Generator, *, size: int = GROUP, count: int
+) -> list[Int[np.ndarray, " k"]]:
+    """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few."""
+    n = len(places)
+    if n <= WHOLE:
+        return [np.arange(n)]
+    levels = int(np.ceil(np.log(n / size) / np.log(4))) + 1
+    groups = []
+    for number in range(count):
+        thinned = max(size, n // 4 ** (number % levels))
+        pool = rng.permutation(n)[:thinned]
+        some = places[torch.from_numpy(pool)]
+        distance = (some - some[0]).square().sum(1)
+        groups.append(pool[torch.topk(distance, size, largest=False).indices.numpy()])
+    return groups
+
+
+class GroupEvidence:
+    """Log evidence of all groups per row and output, less a pull towards the start."""
+
+    def __init__(
+        self, prior: Prior, rows: Rows, groups: list[np.ndarray], parameters: list[nn.Parameter]
+    ):
+        self.prior, self.parameters = prior, parameters
+        self.groups = [rows.take(group) for group in groups]
+        self.start = [p.detach().clone() for p in parameters]
+        self.size = sum(len(g) for g in groups) * rows.y.shape[1]
+
+    def __call__(self) -> Tensor:
+        """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
+        jobs = [partial(self._group, group) for group in self.groups]
+        results = run_all(jobs, self.groups[0].x.device)
+        value = torch.stack([result[0] for result in results]).sum() / self.size
+        for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
+            slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size
+            value = value + ((p - p.detach()) * slope).sum() - PULL * (p - start).square().sum()
+        return value
+
+    def _group(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
+        """Return the log evidence of a group and its gradients."""
+        kernel = self.prior.kernel
+        with torch.set_grad_enabled(bool(self.parameters)):
+            K = PointBasis(rows.x).at(kernel.base_kernel).gram()
+            value = log_evidence(K, kernel.outputscale, self.prior.noise(rows), rows.y)
+            if not self.parameters:
+                return value, []
+            found = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        pairs = zip(self.parameters, found, strict=True)
+        return value.detach(), [torch.zeros_like(p) if g is None else g for p, g in pairs]
