@@ -94,7 +94,7 @@ def test_in_a_stream_and_in_cells_that_rows_share():
 
 def test_files_keep_it(tmp_path):
     X, y, known = rows(1500)
-    model = DecoupledGPRegressor(random_state=0).fit(
+    model = DecoupledGPRegressor(random_state=0, warp_inputs=True).fit(
         np.exp(X), y, noise_variance=known, weights=1 + known
     )
     assert model._run.x_scaler.warp is not None

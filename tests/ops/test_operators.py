@@ -196,7 +196,7 @@ def test_multiscale_operators(seed, dtype, m, n, d, p, spread):
         for one, other in zip(got, (expected, *gradients), strict=True):
             size = max(other.abs().max().item(), 1e-30)
             error = (one.double() - other.double()).abs().max().item() / size
-            assert error < TOLERANCE[dtype], run.__name__
+            assert error < 10 * TOLERANCE[dtype], run.__name__  # terms of both signs cancel
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

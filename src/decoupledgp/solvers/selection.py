@@ -26,7 +26,7 @@ MOST_WORK = 2e10
 """Products that a choice may take; a larger basis is chosen at random."""
 
 LANDMARKS = 512
-"""Random rows that estimate leverage."""
+"""Random rows that estimate leverage, at most; a quarter of the functions if that is less."""
 
 
 def choose(
@@ -89,7 +89,8 @@ def _greedy(K: Float[Tensor, "n n"], count: int) -> np.ndarray:
 @torch.no_grad()
 def _by_leverage(kernel: Kernel, x: Tensor, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw rows in proportion to the variance that a few random rows leave of them."""
-    landmarks = PointBasis(x[torch.from_numpy(rng.permutation(len(x))[:LANDMARKS])]).at(kernel)
+    few = rng.permutation(len(x))[: min(LANDMARKS, count // 4 + 1)]
+    landmarks = PointBasis(x[torch.from_numpy(few)]).at(kernel)
     C = safe_cholesky(landmarks.gram())
     U = torch.linalg.solve_triangular(C, landmarks.evaluate(x).T, upper=False)
     left = (1 - U.square().sum(0)).clamp_min(1e-6).numpy()

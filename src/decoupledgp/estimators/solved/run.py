@@ -40,6 +40,10 @@ HELD_OUT_SHARE = 0.1
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
 
+MOST_WORK, OUTPUT_WORK = 5e10, 0.15
+"""Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
+every further output makes one dearer by so much."""
+
 PRODUCTS_EXPECTED = 4
 """Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
 
@@ -64,7 +68,7 @@ class SolvedRun(SolvedStream):
         if len(table) > MOST_ROWS:
             log.info("%s random rows of %s are learnt from", f"{MOST_ROWS:,}", f"{len(table):,}")
             table = table.take(self.rng.choice(len(table), MOST_ROWS, replace=False))
-        self.weight_unit = float(np.exp(np.log(table.weights).mean()))
+        self.weight_unit = self.typical_weight(table)
         table = self.in_weight_units(table)
         self.n_rows = len(table)
         self.x_scaler = Standardizer(table.X)
@@ -76,6 +80,10 @@ class SolvedRun(SolvedStream):
         self.solve(parts, clock, follow)
         self.solved_rows = self.learnt_rows = self.n_rows
         self.seconds = clock.seconds
+
+    def typical_weight(self, table: Table) -> float:
+        """Return the weight that the learnt noise is of: only ratios of weights matter."""
+        return float(np.exp(np.log(table.weights).mean()))
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
@@ -144,6 +152,8 @@ class SolvedRun(SolvedStream):
     def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
         """Make the cells: a row each, or the surroundings of as many as there is room for."""
         m = min(len(rows), self.most_mean, self._affordable(rows.x, clock))
+        if self.sizes.n_mean_basis is None:
+            m = min(m, _within(MOST_WORK / (1 + OUTPUT_WORK * (self.n_outputs - 1)), len(rows)))
         if m == len(rows):
             self.cells.append(table.X, table.Y, table.weights, table.known)
             return self.problem()
@@ -183,13 +193,7 @@ class SolvedRun(SolvedStream):
             begin = time.perf_counter()
             product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
             rate = 2048**2 / (time.perf_counter() - begin)
-        left = max(MEAN_SHARE * clock.left, 0.1) * rate
-        every = int((left / SWEEPS_EXPECTED) ** 0.5)
-        if every >= len(x):
-            return len(x)
-        # m (S m + R n) = left, for R products with all rows beside the sweeps
-        half = 0.5 * PRODUCTS_EXPECTED * len(x) / SWEEPS_EXPECTED
-        return max(BLOCK // 2, int((half**2 + left / SWEEPS_EXPECTED) ** 0.5 - half))
+        return _within(max(MEAN_SHARE * clock.left, 0.1) * rate, len(x))
 
     def absorb(self, problem: MeanProblem, solution: MeanSolution) -> None:
         """Give cells of several rows the targets to which the solution for those rows is the answer."""
@@ -201,3 +205,12 @@ class SolvedRun(SolvedStream):
 def _n_held_out(n_rows: int) -> int:
     """Return how many rows calibrate the variances; the exact GP needs none."""
     return 0 if n_rows <= EXACT_ROWS else min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
+
+
+def _within(work: float, n_rows: int) -> int:
+    """Return how many functions can be solved for with so many entries of kernel matrices."""
+    if n_rows**2 <= work / SWEEPS_EXPECTED:
+        return n_rows
+    # m (S m + R n) = work, for R products with all rows beside the sweeps
+    half = 0.5 * PRODUCTS_EXPECTED * n_rows / SWEEPS_EXPECTED
+    return max(BLOCK // 2, int((half**2 + work / SWEEPS_EXPECTED) ** 0.5 - half))

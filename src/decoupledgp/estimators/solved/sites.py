@@ -109,6 +109,10 @@ class SitesRun(SolvedRun):
         """No noise but the sites' own."""
         return torch.zeros(self.n_outputs, dtype=self.dtype)
 
+    def typical_weight(self, table: Table) -> float:
+        """Return one: weights multiply log-likelihoods, and no learnt noise could make up for a factor."""
+        return 1.0
+
     def fit(self, table: Table, follow: Follow) -> None:
         """Learn from a table, from scratch."""
         check_targets(self.likelihood, torch.from_numpy(table.Y))
