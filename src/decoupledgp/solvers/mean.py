@@ -29,7 +29,7 @@ __all__ = ["MeanProblem", "MeanSolution", "correct_block", "solve_mean"]
 PAIRS = 3
 """Pairs of a local and a global sweep at most, before the last plain one."""
 
-REFINEMENTS = 8
+REFINEMENTS = 4
 """Steps on all rows at most."""
 
 ENOUGH = 0.003

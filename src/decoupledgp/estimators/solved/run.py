@@ -40,7 +40,7 @@ HELD_OUT_SHARE = 0.1
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
 
-MOST_WORK, OUTPUT_WORK = 5e10, 0.15
+MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
 every further output makes one dearer by so much."""
 
@@ -121,8 +121,11 @@ class SolvedRun(SolvedStream):
             if watch:
                 self.score(held)
                 touched = self.add(parts.held)
-                values = torch.cat([solution.at_centres, solution.watched])[: len(self.cells)]
-                self.sweep_once(touched, values, plan="g")  # they are few, and near others
+                if problem.x is None:
+                    values = torch.cat([solution.at_centres, solution.watched])[: len(self.cells)]
+                    self.sweep_once(touched, values, plan="g")  # they are few, and near others
+                else:  # a hundredth more rows in the cells are not worth a solution
+                    self.replace_mean(self.problem(), touched.a)
 
     def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
         """Learn kernel and noise; return whether skewed inputs are warped from now on."""
