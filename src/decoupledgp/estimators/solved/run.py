@@ -19,7 +19,7 @@ from decoupledgp.bases import PointBasis
 from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.solved.model import EXACT_ROWS, HELD_OUT_MOST, Clock, Follow, Table
-from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream
+from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream, Touched
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
@@ -120,12 +120,18 @@ class SolvedRun(SolvedStream):
             self.absorb(problem, solution)
             if watch:
                 self.score(held)
-                touched = self.add(parts.held)
-                if problem.x is None:
-                    values = torch.cat([solution.at_centres, solution.watched])[: len(self.cells)]
-                    self.sweep_once(touched, values, plan="g")  # they are few, and near others
-                else:  # a hundredth more rows in the cells are not worth a solution
-                    self.replace_mean(self.problem(), touched.a)
+                values = torch.cat([solution.at_centres, solution.watched])
+                self.join_held(problem, self.add(parts.held), values)
+
+    def join_held(
+        self, problem: MeanProblem, touched: Touched, values: Tensor | None = None
+    ) -> None:
+        """Let the mean take up rows that were held out; `values` are the mean's at the cells, if known."""
+        if problem.x is not None:  # few more rows in the same cells are not worth a solution
+            self.replace_mean(self.problem(), touched.a)
+            return
+        values = None if values is None else values[: len(self.cells)]
+        self.sweep_once(touched, values, plan="g")
 
     def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
         """Learn kernel and noise; return whether skewed inputs are warped from now on."""

@@ -150,7 +150,7 @@ class SitesRun(SolvedRun):
             self.absorb(problem, solution)
             if len(held):
                 self.score(held)
-                self.sweep_once(self.add(self.as_gaussian(parts.held, held)))
+                self.join_held(problem, self.add(self.as_gaussian(parts.held, held)))
 
     def as_gaussian(self, table: Table, rows: Rows) -> Table:
         """Return rows with the targets and noise of their sites."""
