@@ -62,6 +62,17 @@ def test_no_other_pair_is_more_likely():
             assert best <= loss(factor, noise) + 2e-3
 
 
+def test_intervals_of_heavy_tails_are_widened_to_hold_what_they_say():
+    """Laplace errors: the most likely variance has 95% intervals that hold 93.75% of them."""
+    rng = np.random.default_rng(0)
+    residuals, latent = rng.laplace(size=(20000, 1)), np.zeros((20000, 1))
+    found = calibrate(plain(residuals, latent))
+    assert_allclose(found.noise, 2 * (np.log(20) / np.sqrt(2) / 1.96) ** 2, rtol=0.05)
+    assert abs(np.mean(np.abs(residuals) < 1.96 * np.sqrt(found.noise)) - 0.95) < 0.002
+    light = calibrate(plain(rng.uniform(-1, 1, (20000, 1)), latent))
+    assert_allclose(light.noise, 1 / 3, rtol=0.03)
+
+
 def test_outputs_are_calibrated_apart():
     first, second = held_out(factor=0.05), held_out(factor=0.8, noise=1e-3, seed=2)
     both = calibrate(plain(*(np.hstack(pair) for pair in zip(first, second, strict=True))))

@@ -32,8 +32,11 @@ PAIRS = 3
 REFINEMENTS = 4
 """Steps on all rows at most."""
 
-ENOUGH = 0.003
-"""Stop when another step lowers the watched error by a smaller share than this."""
+ENOUGH = 0.02
+"""Stop when a step has lowered the watched error by a smaller share than this: the next would less."""
+
+SETTLED = 0.003
+"""Without watched rows, stop when a step changes the values at the rows by a smaller share."""
 
 Follow = Callable[["MeanSolution"], bool]
 """Told of every step; a True stops the work early."""
@@ -138,7 +141,7 @@ def _is_settled(values: Tensor, former: Tensor | None) -> bool:
     if former is None:
         return False
     change, size = (values - former).square().mean().sqrt(), values.square().mean().sqrt()
-    return bool(change <= ENOUGH * size)
+    return bool(change <= SETTLED * size)
 
 
 class _BySweeps:
