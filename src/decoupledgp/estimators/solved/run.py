@@ -20,6 +20,7 @@ from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.solved.model import EXACT_ROWS, HELD_OUT_MOST, Clock, Follow, Table
 from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream, Touched
+from decoupledgp.kernels import prior_diagonal
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
@@ -43,6 +44,9 @@ HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
 every further output makes one dearer by so much."""
+
+ALIKE = 0.97
+"""Cells are narrow enough to share a function if f at a row has this correlation with f at its centre."""
 
 PRODUCTS_EXPECTED = 4
 """Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
@@ -159,16 +163,26 @@ class SolvedRun(SolvedStream):
         return self.x_scaler.warp is not None
 
     def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
-        """Make the cells: a row each, or the surroundings of as many as there is room for."""
-        m = min(len(rows), self.most_mean, self._affordable(rows.x, clock))
-        if self.sizes.n_mean_basis is None:
-            m = min(m, _within(MOST_WORK / (1 + OUTPUT_WORK * (self.n_outputs - 1)), len(rows)))
+        """Make the cells: a row each, or the surroundings of as many as there is room for.
+
+        Where cells would be wide, and the work rather than the memory is the limit, more rows with a
+        cell of their own tell more than all of them blurred: the others are left out.
+        """
+        work = self._work(rows.x, clock)
+        m = min(len(rows), self.most_mean, _functions(work, len(rows)))
         if m == len(rows):
             self.cells.append(table.X, table.Y, table.weights, table.known)
             return self.problem()
         places = coordinates(self.kernel, rows.x)
         how = self.sizes.basis_choice
         chosen = choose(self.kernel.base_kernel, places, rows.x, m, how, self.rng)
+        alone = min(self.most_mean, int((work / SWEEPS_EXPECTED) ** 0.5))
+        if alone > m and self._likeness(rows.x, places, chosen) < ALIKE:
+            few = table.take(slice(alone))  # the rows are in random order
+            self.n_rows -= len(table) - alone
+            log.info("%s random rows of %s are learnt from", f"{alone:,}", f"{len(table):,}")
+            self.cells.append(few.X, few.Y, few.weights, few.known)
+            return self.problem()
         first = table.take(chosen)
         self.cells.append(first.X, first.Y, first.weights, first.known)
         cell = self._join(table, places.numpy(), chosen)
@@ -176,6 +190,15 @@ class SolvedRun(SolvedStream):
         problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
         problem.row_noise = self.relative_noise(rows)
         return problem
+
+    @torch.no_grad()
+    def _likeness(self, x: Tensor, places: Tensor, chosen: np.ndarray) -> float:
+        """Return the mean correlation of f at some rows with f at the nearest of those chosen."""
+        some = self.rng.integers(len(x), size=min(len(x), 1000))
+        index = chosen[nearest(places[some].numpy(), places[chosen].numpy())]
+        base = self.kernel.base_kernel
+        pairs = base(x[some], x[index], diag=True)
+        return float((pairs / prior_diagonal(base, x[some])).mean())
 
     def _join(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Let all rows join the nearest of those chosen, and move centres to the middle of their rows."""
@@ -192,17 +215,20 @@ class SolvedRun(SolvedStream):
         log.info("%s rows in %s cells", f"{len(table):,}", f"{len(used):,}")
         return cell
 
-    def _affordable(self, x: Tensor, clock: Clock) -> int:
-        """Return how many functions the time that is left can solve for."""
+    def _work(self, x: Tensor, clock: Clock) -> float:
+        """Return how many entries of kernel matrices may be computed in the time that is left."""
+        work = np.inf
+        if self.sizes.n_mean_basis is None:
+            work = MOST_WORK / (1 + OUTPUT_WORK * (self.n_outputs - 1))
         if not np.isfinite(clock.limit):
-            return len(x)
+            return work
         some = x[torch.arange(2048) % len(x)]
         functions = PointBasis(some).at(self.kernel.base_kernel).double()
         for _ in range(2):  # the first call is slower
             begin = time.perf_counter()
             product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
             rate = 2048**2 / (time.perf_counter() - begin)
-        return _within(max(MEAN_SHARE * clock.left, 0.1) * rate, len(x))
+        return min(work, max(MEAN_SHARE * clock.left, 0.1) * rate)
 
     def absorb(self, problem: MeanProblem, solution: MeanSolution) -> None:
         """Give cells of several rows the targets to which the solution for those rows is the answer."""
@@ -216,7 +242,7 @@ def _n_held_out(n_rows: int) -> int:
     return 0 if n_rows <= EXACT_ROWS else min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
 
 
-def _within(work: float, n_rows: int) -> int:
+def _functions(work: float, n_rows: int) -> int:
     """Return how many functions can be solved for with so many entries of kernel matrices."""
     if n_rows**2 <= work / SWEEPS_EXPECTED:
         return n_rows
