@@ -1,7 +1,7 @@
 """Which rows become functions, where not all of them can.
 
-All choices but the random one look at a random pool of a few times as many rows, and cost more: they
-are measured in docs/results.md.
+All choices but the random one look at a random pool of a few times as many rows, and cost more;
+`benchmarks/selection.py` compares them.
 """
 
 from __future__ import annotations
