@@ -176,7 +176,7 @@ class SolvedRun(SolvedStream):
         places = coordinates(self.kernel, rows.x)
         how = self.sizes.basis_choice
         chosen = choose(self.kernel.base_kernel, places, rows.x, m, how, self.rng)
-        alone = min(self.most_mean, int((work / SWEEPS_EXPECTED) ** 0.5))
+        alone = int(min(self.most_mean, (work / SWEEPS_EXPECTED) ** 0.5))
         if alone > m and self._likeness(rows.x, places, chosen) < ALIKE:
             few = table.take(slice(alone))  # the rows are in random order
             self.n_rows -= len(table) - alone
