@@ -19,7 +19,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online  ## every number of the README and docs
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k
