@@ -17,9 +17,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from benchmarks.paper.walks import Walks, stored, transitions
-from decoupledgp.data import Split
 
-__all__ = ["SETS", "TWELVE", "UCI", "load"]
+__all__ = ["SETS", "TWELVE", "UCI", "Split", "load"]
 
 MOST_TEST_ROWS = 20_000
 LARGE = 200_000
@@ -32,11 +31,22 @@ FIRST_WEEKDAY = 0
 
 
 class Table(NamedTuple):
-    """Raw inputs (N, D), targets (N, P) or (N,), and which rows are test rows (None: at random)."""
+    """Raw inputs (N, D), targets (N, P) or (N,), which rows are test rows (None: at random), and groups."""
 
     X: np.ndarray
     Y: np.ndarray
     test: np.ndarray | None = None
+    groups: np.ndarray | None = None
+
+
+class Split(NamedTuple):
+    """Training and test rows; the training rows' groups if the test rows are of groups of their own."""
+
+    X_train: np.ndarray
+    y_train: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    groups: np.ndarray | None = None
 
 
 Archive = Mapping[str, np.ndarray]
@@ -73,7 +83,8 @@ def _pick_and_place(file: Archive, fold: int) -> Table:
     if not 0 <= fold <= trajectory.max():
         raise ValueError(f"trajectory {fold} does not exist; there are 0 to {trajectory.max()}")
     q, qd, tau = file["q"], file["qd"], file["tau"]
-    return Table(np.hstack([q, qd, (file["qd_next"] - qd) * RATE]), tau, trajectory == fold)
+    X = np.hstack([q, qd, (file["qd_next"] - qd) * RATE])
+    return Table(X, tau, trajectory == fold, trajectory)
 
 
 def _wind(file: Archive, fold: int) -> Table:
@@ -139,7 +150,7 @@ SETS: dict[str, tuple[str, Reader]] = {**TWELVE, "kuka": ("sim/kuka_iiwa_sim1", 
 
 def load(name: str, fold: int, folder: Path) -> Split:
     """Return training and test rows in standard deviations; targets are (N, P)."""
-    X, Y, test = _read(name, fold, folder)
+    X, Y, test, groups = _read(name, fold, folder)
     Y = Y.astype(np.float64).reshape(len(X), -1)
     if test is None:
         test = np.ones(len(X), dtype=bool)
@@ -150,7 +161,7 @@ def load(name: str, fold: int, folder: Path) -> Split:
     kind = np.float32 if len(X) > LARGE else np.float64
     X_train, X_test = _standardised(X, train, test, kind)
     y_train, y_test = _standardised(Y, train, test, np.float64)
-    return Split(X_train, y_train, X_test, y_test)
+    return Split(X_train, y_train, X_test, y_test, None if groups is None else groups[train])
 
 
 def _read(name: str, fold: int, folder: Path) -> Table:

@@ -20,7 +20,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
 
 from benchmarks.peers.scores import Prediction
-from decoupledgp.data import Split
+from benchmarks.tables import Split
 
 __all__ = ["exact_kernel", "predict_by_clock"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from benchmarks.peers import exact, gps, ours, trees
 from benchmarks.peers.boosters import HISTGRAD, XGBOOST
 from benchmarks.peers.scores import Prediction
-from decoupledgp.data import Split
+from benchmarks.tables import Split
 
 __all__ = ["OURS", "PEERS", "Peer"]
 

@@ -40,7 +40,7 @@ from gpytorch.variational import (
 )
 
 from benchmarks.peers.scores import Prediction
-from decoupledgp.data import Split
+from benchmarks.tables import Split
 
 __all__ = ["NATURAL", "ORTHOGONAL", "SVGP", "Settings", "predict_by_clock", "seconds_of_steps"]
 

@@ -10,8 +10,7 @@ from benchmarks.peers import gps, ours, trees
 from benchmarks.peers.families import PEERS
 from benchmarks.peers.scores import Prediction, score
 from benchmarks.processes import measure_apart, peak_megabytes
-from benchmarks.tables import load
-from decoupledgp.data import Split
+from benchmarks.tables import Split, load
 
 __all__ = ["apart", "boosting_by_default", "by_clock", "by_default", "first_line", "svgp_steps"]
 

@@ -19,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.peers.boosters import Fitted, Library, Trial
 from benchmarks.peers.scores import Prediction
-from decoupledgp.data import Split
+from benchmarks.tables import Split
 
 __all__ = ["TRIALS", "predict_by_clock", "predict_by_default"]
 

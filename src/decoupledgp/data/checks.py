@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["require_finite", "require_row_numbers"]
+__all__ = ["require_finite", "require_groups", "require_row_numbers"]
 
 
 def require_finite(
@@ -50,3 +50,21 @@ def require_row_numbers(
         wrong = "must be positive" if positive else "must not be negative"
         raise ValueError(f"{what} {wrong}; row {row} has {table[tuple(bad[0])]:g}")
     return table
+
+
+def require_groups(values: Any, n_rows: int) -> np.ndarray:
+    """Return a number per row, the same for rows of the same group, or raise a ValueError."""
+    table = np.asarray(values)
+    if table.shape != (n_rows,):
+        raise ValueError(
+            f"groups must have an entry per row, shape ({n_rows},); got shape {table.shape}"
+        )
+    if table.dtype.kind == "f":
+        require_finite(table, "groups")
+    try:
+        names, numbers = np.unique(table, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"groups must be all numbers or all strings ({error})") from error
+    if len(names) < 2:
+        raise ValueError("groups must have at least two different entries")
+    return numbers

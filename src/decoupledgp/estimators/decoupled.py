@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from decoupledgp.bases import BASES
-from decoupledgp.data import require_row_numbers
+from decoupledgp.data import require_groups, require_row_numbers
 from decoupledgp.estimators.online import OnlineGPRegressor
 from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import resolve
@@ -242,25 +242,39 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         self.callbacks = callbacks
         self.preset = preset
 
-    def fit(self, X: Any, y: Any, *, weights: Any = None, noise_variance: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        weights: Any = None,
+        noise_variance: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Learn from all rows, from scratch.
 
-        Both further arguments are for "sweeps", an array with a number per row. `weights` divide the
+        All further arguments are for "sweeps", an array with an entry per row. `weights` divide the
         variance of the noise that is learnt: a weight of two is a row measured with half of it. (Under
         other likelihoods they multiply the row's log-likelihood.) `noise_variance` is known beforehand
         and is added, in the units of y squared; for several outputs it may be (n, P). Predictions are
-        of rows of a typical weight, the geometric mean of those in `fit`, and no known noise.
+        of rows of a typical weight, the geometric mean of those in `fit`, and no known noise. `groups`
+        (trajectories, patients, days; numbers or strings) are held out whole when the variances are
+        calibrated: give them if you will predict for new ones, since random rows of a trajectory are
+        much easier to predict than the next trajectory.
 
         By sweeps the rows are copied once, standardised; by gradients not at all. Ctrl-C leaves the
         model as it was after the last whole step, ready to predict; before the first one is done, as it
         was before `fit`.
         """
         if not self._is_solved():
-            _refuse_row_noise(weights, noise_variance)
+            _refuse_row_arguments(weights=weights, noise_variance=noise_variance, groups=groups)
             return super().fit(X, y)
         before, run = dict(self.__dict__), self.__dict__.get("_run")
         try:
-            return self._solve(self._table(X, y, weights, noise_variance, reset=True))
+            table = self._table(X, y, weights, noise_variance, reset=True)
+            return self._solve(
+                table, None if groups is None else require_groups(groups, len(table))
+            )
         except BaseException:
             if self.__dict__.get("_run") is run:  # nothing was learnt: nothing is changed
                 self.__dict__.clear()
@@ -284,7 +298,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 raise ValueError(
                     'this model was begun with solver="sweeps"; no gradients go on from it'
                 )
-            _refuse_row_noise(weights, noise_variance)
+            _refuse_row_arguments(weights=weights, noise_variance=noise_variance)
             return super().partial_fit(X, y)
         first = not hasattr(self, "_run")
         table = self._table(X, y, weights, noise_variance, reset=first)
@@ -318,7 +332,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
             table.known = np.broadcast_to(known.reshape(n, -1), table.Y.shape)
         return table
 
-    def _solve(self, table: Table) -> Self:
+    def _solve(self, table: Table, groups: np.ndarray | None = None) -> Self:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         kind = SolvedRun if self._is_gaussian() else SitesRun
         run = kind(
@@ -344,7 +358,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 advance(record)
                 return self._called_back(record)
 
-            run.fit(table, followed)
+            run.fit(table, followed, groups)
         return self
 
     def _is_gaussian(self) -> bool:
@@ -400,7 +414,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         )
 
 
-def _refuse_row_noise(weights: Any, noise_variance: Any) -> None:
-    for name, value in (("weights", weights), ("noise_variance", noise_variance)):
+def _refuse_row_arguments(**given: Any) -> None:
+    for name, value in given.items():
         if value is not None:
             raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')

@@ -36,8 +36,11 @@ __all__ = ["learn_hyperparameters"]
 GROUPS = 48
 """Neighbourhoods in all, for one output; fewer for several, each of which has factors of its own."""
 
-FEWEST_GROUPS = 4
-"""Neighbourhoods however short the time is."""
+FEWEST_GROUPS = 16
+"""Neighbourhoods however short the time is; for fewer than that there is time, they are of SMALL_GROUP rows:
+the evidence of a few groups is easily overfitted with many length-scales."""
+
+SMALL_GROUP = 128
 
 ROUNDS = (12, 25)
 """L-BFGS iterations with neighbours by the first length-scales, and with neighbours by those learnt."""
@@ -51,7 +54,7 @@ much there are fewer of them."""
 
 COMPARED = 6144
 """Random rows of which an exact GP learns from two thirds and predicts the others, to decide between ends
-of climbs and units of the inputs; half of that if time is limited."""
+of climbs and units of the inputs; if time is limited, half of that, and fewer for several outputs."""
 
 AHEAD = 0.95
 """Share of the error with the given units that other units must come below."""
@@ -67,6 +70,7 @@ def learn_hyperparameters(
     *,
     rng: np.random.Generator,
     others: Sequence[Rows] = (),
+    apart: bool = False,
     again: bool = False,
     seconds: float = np.inf,
 ) -> int:
@@ -74,35 +78,47 @@ def learn_hyperparameters(
 
     `others` are the same rows with inputs in other units: those are chosen with which an exact GP of
     some random rows predicts others best. Returns 0 for `rows`, or the number of the other, from 1.
+    With `apart` the evidence is that of random rows: for rows in trajectories, of which neighbours
+    share one, where new ones are to be predicted.
     Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
     stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer groups.
     """
     candidates = [rows, *others]
-    climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates)
+    climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates, apart)
     chosen = 0 if again else climber.begin()
     climber.finish(candidates[chosen])
     return chosen
 
 
 class _End(NamedTuple):
-    """Where a climb ended: evidence per row and all parameters."""
+    """Where a climb ended: evidence per row, all parameters, and the error on rows held back, if known."""
 
     evidence: float
     values: list[Tensor]
+    error: float = np.nan
 
 
 class _Climber:
     """Climbs on the evidence of as many groups as there is time for."""
 
     def __init__(
-        self, prior: Prior, rng: np.random.Generator, seconds: float, candidates: list[Rows]
+        self,
+        prior: Prior,
+        rng: np.random.Generator,
+        seconds: float,
+        candidates: list[Rows],
+        apart: bool,
     ):
-        self.prior, self.rng, self.candidates = prior, rng, candidates
+        self.prior, self.rng, self.candidates, self.apart = prior, rng, candidates, apart
         self.limited, self.end = bool(np.isfinite(seconds)), time.perf_counter() + seconds
         n_outputs = candidates[0].y.shape[1]
         self.count = max(GROUPS // n_outputs, GROUPS // 4)
+        self.size = GROUP
         if self.limited:
             affordable = seconds / self._price()
+            if affordable < FEWEST_GROUPS:
+                self.size = SMALL_GROUP
+                affordable *= (GROUP / SMALL_GROUP) ** 2
             self.count = int(np.clip(affordable, FEWEST_GROUPS, self.count))
 
     def begin(self) -> int:
@@ -111,12 +127,11 @@ class _Climber:
         groups = [
             group
             for rows in self.candidates
-            for group in neighbourhoods(rows.x, self.rng, count=share)
+            for group in self._neighbourhoods(rows.x, self.size, share)
         ]
         if all(len(group) == len(self.candidates[0]) for group in groups):
             groups = groups[:1]  # all rows, once
-        n_compared = COMPARED // 2 if self.limited else COMPARED
-        some = self.rng.permutation(len(self.candidates[0]))[:n_compared]
+        some = self._some()
         first, ends = self.prior.values(), []
         for rows in self.candidates:
             self.prior.set(first)
@@ -126,12 +141,13 @@ class _Climber:
             )
             few, sound = rows.take(some), short.evidence > smooth.evidence + MARGIN
             if sound:  # without structure all scales are alike, and the shortest explain noise
-                sound = self._error(few, short) < (1 + TOLERATED) * self._error(few, smooth)
+                smooth, short = (self._compared(few, end) for end in (smooth, short))
+                sound = short.error < (1 + TOLERATED) * smooth.error
             ends.append(short if sound else smooth)
         chosen = 0
         if len(ends) > 1:
             pairs = zip(self.candidates, ends, strict=True)
-            errors = np.array([self._error(rows.take(some), end) for rows, end in pairs])
+            errors = np.array([self._compared(rows.take(some), end).error for rows, end in pairs])
             errors[1:] /= AHEAD
             chosen = int(np.nanargmin(errors))
         self.prior.set(ends[chosen].values)
@@ -142,10 +158,11 @@ class _Climber:
         places = coordinates(self.prior.kernel, rows.x)
         if self._is_noisy():
             count = max(self.count // NOISY_GROUPS_LESS, 1)
-            groups = neighbourhoods(places, self.rng, size=NOISY_GROUP, count=count)
+            groups = self._neighbourhoods(places, NOISY_GROUP, count)
             self._climb(rows, groups, ROUNDS[0])
         else:
-            self._climb(rows, neighbourhoods(places, self.rng, count=self.count), ROUNDS[1])
+            groups = self._neighbourhoods(places, self.size, self.count)
+            self._climb(rows, groups, ROUNDS[1])
 
     def _climb(
         self,
@@ -174,6 +191,19 @@ class _Climber:
         if likelihood is None:
             return False
         return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
+
+    def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
+        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart)
+
+    def _some(self) -> np.ndarray:
+        """Return random rows that decide; every output has factors of its own."""
+        n_outputs = self.candidates[0].y.shape[1]
+        count = int(COMPARED / 2 / n_outputs ** (1 / 3)) if self.limited else COMPARED
+        return self.rng.permutation(len(self.candidates[0]))[:count]
+
+    def _compared(self, rows: Rows, end: _End) -> _End:
+        """Return the end with its error on rows held back."""
+        return end if np.isfinite(end.error) else end._replace(error=self._error(rows, end))
 
     @torch.no_grad()
     def _error(self, rows: Rows, end: _End) -> float:

@@ -16,6 +16,7 @@ from decoupledgp.bases import PointBasis
 from decoupledgp.collapsed import log_evidence
 from decoupledgp.kernels import is_se_ard
 from decoupledgp.ops.threads import run_all
+from decoupledgp.solvers.breadth import Breadth
 from decoupledgp.solvers.rows import Rows
 
 __all__ = ["GROUP", "GroupEvidence", "Prior", "coordinates", "neighbourhoods"]
@@ -29,6 +30,12 @@ WHOLE = 1024
 PULL = 1e-4
 """Weight of the squared distance of log-parameters from their start, per row: it holds the
 length-scale of an input that does not matter."""
+
+LEAST_PULL = 0.3
+"""The same weight in all, at least: few rows are easily overfitted with many length-scales."""
+
+BREADTH = 0.01
+"""Weight per row of the penalty on functions wider than the targets."""
 
 
 class Prior(NamedTuple):
@@ -73,16 +80,25 @@ def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "
 
 
 def neighbourhoods(
-    places: Float[Tensor, "n d"], rng: np.random.Generator, *, size: int = GROUP, count: int
+    places: Float[Tensor, "n d"],
+    rng: np.random.Generator,
+    *,
+    size: int = GROUP,
+    count: int,
+    apart: bool = False,
 ) -> list[Int[np.ndarray, " k"]]:
-    """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few."""
+    """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few.
+
+    With `apart` all are thinned until they are random rows.
+    """
     n = len(places)
     if n <= WHOLE:
         return [np.arange(n)]
     levels = int(np.ceil(np.log(n / size) / np.log(4))) + 1
     groups = []
     for number in range(count):
-        thinned = max(size, n // 4 ** (number % levels))
+        level = levels if apart else number % levels
+        thinned = max(size, n // 4**level)
         pool = rng.permutation(n)[:thinned]
         some = places[torch.from_numpy(pool)]
         distance = (some - some[0]).square().sum(1)
@@ -91,7 +107,7 @@ def neighbourhoods(
 
 
 class GroupEvidence:
-    """Log evidence of all groups per row and output, less a pull towards the start."""
+    """Log evidence of all groups per row and output, less a pull towards the start and one on breadth."""
 
     def __init__(
         self, prior: Prior, rows: Rows, groups: list[np.ndarray], parameters: list[nn.Parameter]
@@ -100,6 +116,8 @@ class GroupEvidence:
         self.groups = [rows.take(group) for group in groups]
         self.start = [p.detach().clone() for p in parameters]
         self.size = sum(len(g) for g in groups) * rows.y.shape[1]
+        self.pull = max(PULL, LEAST_PULL / self.size)
+        self.breadth = Breadth(rows)
 
     def __call__(self) -> Tensor:
         """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
@@ -108,8 +126,10 @@ class GroupEvidence:
         value = torch.stack([result[0] for result in results]).sum() / self.size
         for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
             slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size
-            value = value + ((p - p.detach()) * slope).sum() - PULL * (p - start).square().sum()
-        return value
+            value = (
+                value + ((p - p.detach()) * slope).sum() - self.pull * (p - start).square().sum()
+            )
+        return value - BREADTH * self.breadth(self.prior.kernel)
 
     def _group(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
         """Return the log evidence of a group and its gradients."""

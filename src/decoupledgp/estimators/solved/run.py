@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from jaxtyping import Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
@@ -38,8 +39,14 @@ MOST_ROWS = 1 << 19
 HELD_OUT_SHARE = 0.1
 """Share of the rows that calibrate the variances before the mean learns from them too."""
 
+FEWEST_HELD_GROUPS = 2
+"""Groups that are held out, at least, if there are more."""
+
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
+
+GROUPED_MEAN_SHARE = 0.5
+"""The latter where whole groups join in the end, which takes another sweep."""
 
 MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
@@ -57,33 +64,56 @@ class Parts(NamedTuple):
 
     kept: Table
     held: Table
+    whole: Table | None = None
+    """All rows, if those held out are whole groups: kernel and noise need to have seen their like."""
 
 
 class SolvedRun(SolvedStream):
     """Learns from a table, then from further rows."""
 
-    def fit(self, table: Table, follow: Follow) -> None:
+    def fit(
+        self, table: Table, follow: Follow, groups: Int[np.ndarray, " n"] | None = None
+    ) -> None:
         """Learn from a table, from scratch. `follow` is told of every step and may end the work.
 
+        Rows with the same number in `groups` are held out together, or not at all.
         Time O(N_used M_α D) per step, after O(48 · 256³) per step of the hyper-parameters; memory
         O(N_used (D + P) + M_α P + P M_β²).
         """
         clock = Clock(self.sizes.max_seconds)
         if len(table) > MOST_ROWS:
             log.info("%s random rows of %s are learnt from", f"{MOST_ROWS:,}", f"{len(table):,}")
-            table = table.take(self.rng.choice(len(table), MOST_ROWS, replace=False))
+            some = self.rng.choice(len(table), MOST_ROWS, replace=False)
+            table, groups = table.take(some), None if groups is None else groups[some]
         self.weight_unit = self.typical_weight(table)
         table = self.in_weight_units(table)
         self.n_rows = len(table)
         self.x_scaler = Standardizer(table.X)
         if self.standardises_targets:
             self.y_scaler = Standardizer(table.Y)
+        held = self._held_out(len(table), groups)
         order = self.rng.permutation(len(table))
-        n_held = _n_held_out(len(table))
-        parts = Parts(table.take(order[n_held:]), table.take(order[:n_held]))
+        whole = None if groups is None else table
+        parts = Parts(table.take(order[~held[order]]), table.take(order[held[order]]), whole)
         self.solve(parts, clock, follow)
         self.solved_rows = self.learnt_rows = self.n_rows
         self.seconds = clock.seconds
+
+    def _held_out(self, n_rows: int, groups: np.ndarray | None) -> np.ndarray:
+        """Return which rows calibrate the variances; the exact GP needs none."""
+        held = np.zeros(n_rows, dtype=bool)
+        if n_rows <= EXACT_ROWS:
+            return held
+        if groups is None:
+            few = min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
+            held[self.rng.choice(n_rows, few, replace=False)] = True
+            return held
+        order = self.rng.permutation(np.unique(groups))
+        for count, group in enumerate(order[:-1]):
+            if held.sum() >= HELD_OUT_SHARE * n_rows and count >= FEWEST_HELD_GROUPS:
+                break
+            held |= groups == group
+        return held
 
     def typical_weight(self, table: Table) -> float:
         """Return the weight that the learnt noise is of: only ratios of weights matter."""
@@ -91,10 +121,9 @@ class SolvedRun(SolvedStream):
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
+        grouped = parts.whole is not None
+        self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock, apart=grouped)
         kept = self.rows(parts.kept)
-        if self.learn(kept, self.likelihood, clock):
-            del kept
-            kept = self.rows(parts.kept)
         held = self.rows(parts.held)
         problem = self.gather(parts.kept, kept, clock)
         self.rebuild(problem)
@@ -115,7 +144,11 @@ class SolvedRun(SolvedStream):
             return stopped
 
         solution = solve_mean(
-            problem, rng=self.rng, watch=watch, seconds=MEAN_SHARE * clock.left, follow=followed
+            problem,
+            rng=self.rng,
+            watch=watch,
+            seconds=(GROUPED_MEAN_SHARE if grouped else MEAN_SHARE) * clock.left,
+            follow=followed,
         )
         if problem.x is None and not stopped:
             followed(solution)  # the last sweep is none of the steps
@@ -125,20 +158,34 @@ class SolvedRun(SolvedStream):
             if watch:
                 self.score(held)
                 values = torch.cat([solution.at_centres, solution.watched])
-                self.join_held(problem, self.add(parts.held), values)
+                self.join_held(problem, self.add(parts.held), values, always=grouped)
 
     def join_held(
-        self, problem: MeanProblem, touched: Touched, values: Tensor | None = None
+        self,
+        problem: MeanProblem,
+        touched: Touched,
+        values: Tensor | None = None,
+        always: bool = False,
     ) -> None:
         """Let the mean take up rows that were held out; `values` are the mean's at the cells, if known."""
+        if problem.x is not None and always:
+            self.sweep_once(touched)
+            return
         if problem.x is not None:  # few more rows in the same cells are not worth a solution
             self.replace_mean(self.problem(), touched.a)
             return
         values = None if values is None else values[: len(self.cells)]
         self.sweep_once(touched, values, plan="g")
 
-    def learn(self, rows: Rows, likelihood: GaussianLikelihood | None, clock: Clock) -> bool:
-        """Learn kernel and noise; return whether skewed inputs are warped from now on."""
+    def learn(
+        self,
+        rows: Rows,
+        likelihood: GaussianLikelihood | None,
+        clock: Clock,
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Learn kernel and noise, and whether skewed inputs are warped from now on."""
         warp = None
         wanted = self.sizes.warp_inputs
         if wanted or (wanted is None and self.given_kernel is None):
@@ -155,12 +202,12 @@ class SolvedRun(SolvedStream):
             rows,
             rng=self.rng,
             others=others,
+            apart=apart,
             seconds=HYPERPARAMETERS_SHARE * clock.left,
         )
         if chosen or (self.sizes.warp_inputs and warp is not None):
             self.x_scaler.warp = warp
             log.info("skewed inputs are warped")
-        return self.x_scaler.warp is not None
 
     def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
         """Make the cells: a row each, or the surroundings of as many as there is room for.
@@ -235,11 +282,6 @@ class SolvedRun(SolvedStream):
         if problem.x is not None:
             targets = solution.at_centres + problem.noise * solution.a
             self.cells.targets = self.y_scaler.inverse(targets.numpy())
-
-
-def _n_held_out(n_rows: int) -> int:
-    """Return how many rows calibrate the variances; the exact GP needs none."""
-    return 0 if n_rows <= EXACT_ROWS else min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
 
 
 def _functions(work: float, n_rows: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
@@ -113,11 +113,13 @@ class SitesRun(SolvedRun):
         """Return one: weights multiply log-likelihoods, and no learnt noise could make up for a factor."""
         return 1.0
 
-    def fit(self, table: Table, follow: Follow) -> None:
+    def fit(
+        self, table: Table, follow: Follow, groups: Int[np.ndarray, " n"] | None = None
+    ) -> None:
         """Learn from a table, from scratch."""
         check_targets(self.likelihood, torch.from_numpy(table.Y))
         self.first = table if len(table) <= FIRST_ROWS else None
-        super().fit(table, follow)
+        super().fit(table, follow, groups)
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
