@@ -22,6 +22,7 @@ __all__ = [
     "DoubleKernel",
     "check_kernel",
     "is_se_ard",
+    "likeness",
     "log_positive",
     "median_distance",
     "prior_diagonal",
@@ -96,6 +97,15 @@ def check_kernel(kernel: Kernel, n_features: int, n_outputs: int) -> None:
 def prior_diagonal(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     """Return g(x, x) for every row."""
     return x.new_ones(len(x)) if is_se_ard(kernel) else kernel(x, diag=True)
+
+
+@torch.no_grad()
+def likeness(
+    kernel: Kernel, x: Float[Tensor, "n d"], z: Float[Tensor, "n d"]
+) -> Float[Tensor, " n"]:
+    """Return the correlation of f at the rows of x with f at those of z, pair by pair."""
+    pairs = kernel(x, z, diag=True)
+    return pairs / (prior_diagonal(kernel, x) * prior_diagonal(kernel, z)).sqrt()
 
 
 class DoubleKernel:

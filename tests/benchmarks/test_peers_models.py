@@ -9,7 +9,7 @@ from benchmarks.peers import exact, gps, measure, ours
 from benchmarks.peers.families import PEERS
 from benchmarks.peers.scores import Prediction, score
 from benchmarks.peers.trees import predict_by_default
-from decoupledgp.data import Split
+from benchmarks.tables import Split
 
 CLOCK = 0.4
 

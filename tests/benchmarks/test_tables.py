@@ -122,7 +122,7 @@ def test_flights(tmp_path):
         "dest": np.array([1, 0, 0], np.uint8),
         "airport_latlon": np.array([[10, 20], [30, 40]], np.float32),
     }
-    X, y, _ = SETS["flights_2001h1"][1](file, 0)
+    X, y, *_ = SETS["flights_2001h1"][1](file, 0)
     assert_array_equal(X[1], [1441, 1, 1, 200, 30, 40, 10, 20])
     assert_array_equal(X[2, 1:3], [3, 0])
     assert_array_equal(y, [1, -2, 3])
@@ -132,7 +132,7 @@ def test_walker_predicts_the_next_velocities_within_an_episode(rng):
     length = np.array([3, 2])
     obs, observed = codes(rng, 7, 17, "obs")
     act, acted = codes(rng, 5, 6, "act")
-    X, Y, _ = SETS["walker2d"][1]({**obs, **act, "length": length}, 0)
+    X, Y, *_ = SETS["walker2d"][1]({**obs, **act, "length": length}, 0)
     now = [0, 1, 2, 4, 5]
     assert_allclose(X, np.hstack([observed[now], acted]), rtol=1e-5)
     assert_allclose(Y, observed[[1, 2, 3, 5, 6]][:, 8:], rtol=1e-5)

@@ -129,7 +129,8 @@ class GroupEvidence:
             value = (
                 value + ((p - p.detach()) * slope).sum() - self.pull * (p - start).square().sum()
             )
-        return value - BREADTH * self.breadth(self.prior.kernel)
+        with torch.set_grad_enabled(bool(self.parameters)):
+            return value - BREADTH * self.breadth(self.prior.kernel)
 
     def _group(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
         """Return the log evidence of a group and its gradients."""

@@ -20,8 +20,8 @@ from decoupledgp.bases import PointBasis
 from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.solved.model import EXACT_ROWS, HELD_OUT_MOST, Clock, Follow, Table
-from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream, Touched
-from decoupledgp.kernels import prior_diagonal
+from decoupledgp.estimators.solved.stream import ALIKE, SWEEPS_EXPECTED, SolvedStream
+from decoupledgp.kernels import likeness
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
@@ -51,9 +51,6 @@ GROUPED_MEAN_SHARE = 0.5
 MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
 every further output makes one dearer by so much."""
-
-ALIKE = 0.97
-"""Cells are narrow enough to share a function if f at a row has this correlation with f at its centre."""
 
 PRODUCTS_EXPECTED = 4
 """Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
@@ -158,24 +155,29 @@ class SolvedRun(SolvedStream):
             if watch:
                 self.score(held)
                 values = torch.cat([solution.at_centres, solution.watched])
-                self.join_held(problem, self.add(parts.held), values, always=grouped)
+                self.join_held(problem, parts.held, values, grouped=grouped)
 
     def join_held(
         self,
         problem: MeanProblem,
-        touched: Touched,
+        held: Table,
         values: Tensor | None = None,
-        always: bool = False,
+        *,
+        grouped: bool = False,
     ) -> None:
-        """Let the mean take up rows that were held out; `values` are the mean's at the cells, if known."""
-        if problem.x is not None and always:
+        """Let the mean take up rows that were held out; `values` are the mean's there, if known.
+
+        Whole groups may lie where no rows were, and are worth two sweeps; others one, or none if they
+        share cells with many.
+        """
+        touched = self.add(held, merges=grouped)
+        if grouped:
             self.sweep_once(touched)
-            return
-        if problem.x is not None:  # few more rows in the same cells are not worth a solution
+        elif problem.x is not None:
             self.replace_mean(self.problem(), touched.a)
-            return
-        values = None if values is None else values[: len(self.cells)]
-        self.sweep_once(touched, values, plan="g")
+        else:
+            values = None if values is None else values[: len(self.cells)]
+            self.sweep_once(touched, values, plan="g")
 
     def learn(
         self,
@@ -232,7 +234,7 @@ class SolvedRun(SolvedStream):
             return self.problem()
         first = table.take(chosen)
         self.cells.append(first.X, first.Y, first.weights, first.known)
-        cell = self._join(table, places.numpy(), chosen)
+        cell = self._gather(table, places.numpy(), chosen)
         problem = self.problem()
         problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
         problem.row_noise = self.relative_noise(rows)
@@ -243,18 +245,15 @@ class SolvedRun(SolvedStream):
         """Return the mean correlation of f at some rows with f at the nearest of those chosen."""
         some = self.rng.integers(len(x), size=min(len(x), 1000))
         index = chosen[nearest(places[some].numpy(), places[chosen].numpy())]
-        base = self.kernel.base_kernel
-        pairs = base(x[some], x[index], diag=True)
-        return float((pairs / prior_diagonal(base, x[some])).mean())
+        return float(likeness(self.kernel.base_kernel, x[some], x[index]).mean())
 
-    def _join(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _gather(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Let all rows join the nearest of those chosen, and move centres to the middle of their rows."""
         cell = nearest(places, places[chosen])
         used, cell = np.unique(cell, return_inverse=True)  # a repeated row leaves its twin empty
         self.cells.keep(used)
         self.cells.clear()  # the centres' own rows are among those that join
-        learnt = self.noise().numpy() * self.y_scaler.scale**2
-        self.cells.join(cell, table.Y, table.weights, table.known, learnt)
+        self.cells.join(cell, table.Y, table.weights, table.known, self._learnt_noise())
         sums = np.zeros((len(used), table.X.shape[1]))
         np.add.at(sums, cell, table.X)
         self.cells.centres = sums / np.bincount(cell)[:, None]

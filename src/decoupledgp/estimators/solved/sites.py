@@ -152,7 +152,8 @@ class SitesRun(SolvedRun):
             self.absorb(problem, solution)
             if len(held):
                 self.score(held)
-                self.join_held(problem, self.add(self.as_gaussian(parts.held, held)))
+                grouped = parts.whole is not None
+                self.join_held(problem, self.as_gaussian(parts.held, held), grouped=grouped)
 
     def as_gaussian(self, table: Table, rows: Rows) -> Table:
         """Return rows with the targets and noise of their sites."""

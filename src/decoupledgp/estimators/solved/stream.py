@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
 from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.solved.model import FEWEST_SCORES, Clock, Follow, SolvedModel, Table
+from decoupledgp.kernels import likeness
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearby, nearest
@@ -21,7 +23,7 @@ from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.rows import Rows
 from decoupledgp.solvers.sweeps import BLOCK
 
-__all__ = ["SWEEPS_EXPECTED", "SolvedStream", "Touched"]
+__all__ = ["ALIKE", "SWEEPS_EXPECTED", "SolvedStream", "Touched"]
 
 GROWTH = 1.25
 """A stream's mean is solved for as a whole again when the rows have grown by this factor since."""
@@ -32,11 +34,31 @@ TOGETHER, NEIGHBOURS = 128, 256
 FADED = 0.05
 """A cell whose rows have faded to less than so many is given away."""
 
+ALIKE = 0.97
+"""Rows may share a cell if f at a row has this correlation with f at the centre, and cells may become one."""
+
+FAR = 0.9
+"""A row should have a cell of its own if the correlation is less than this."""
+
+ASKED, MOST_MERGED = 4096, 1024
+"""Cells among which those are looked for, and how many may be merged at a time."""
+
 SWEEPS_EXPECTED = 10
 """Products with K_α that a whole solution takes, about."""
 
 COPIED = ("x_scaler", "y_scaler", "cells", "history", "rng")
 """What is written to in place while a stream goes on."""
+
+
+Index = Int[np.ndarray, " k"]
+
+
+class Merger(NamedTuple):
+    """Cells that are to join others, which, and how much f at the two is alike."""
+
+    gone: Index
+    into: Index
+    alike: Float[np.ndarray, " k"]
 
 
 class Touched(NamedTuple):
@@ -110,29 +132,93 @@ class SolvedStream(SolvedModel):
         self.changed()
 
     @torch.no_grad()
-    def add(self, table: Table) -> Touched:
-        """Make cells of rows while there is room, and let the others join the nearest."""
-        old = len(self.cells)
-        room = max(self.most_mean - old, 0)
-        joined = np.arange(0)
-        if len(table) > room:
-            rest = table.take(slice(room, None))
-            rows = self.rows(rest)
-            centres = self.posterior.mean_basis.locations.detach()
-            places = coordinates(self.kernel, centres).numpy()
-            index = nearest(coordinates(self.kernel, rows.x).numpy(), places)
-            targets = rows.y - self.mean(rows.x) + self.mean(centres[index])
-            learnt = self.noise().numpy() * self.y_scaler.scale**2
-            self.cells.join(
-                index, self.y_scaler.inverse(targets.numpy()), rest.weights, rest.known, learnt
-            )
-            self.joined_rows += len(index)
-            joined = np.unique(index)
-        first = table.take(slice(room))
+    def add(self, table: Table, *, merges: bool = True) -> Touched:
+        """Make cells of rows while there is room, and let the others join the nearest.
+
+        Where a row is far from all cells and the basis is full, two cells that are alike become one
+        and the row gets the place, if it `merges`; the mean then has to be solved for around them.
+        """
+        alone = np.arange(len(table)) < self.most_mean - len(self.cells)
+        kept, touched = np.arange(len(self.cells)), np.arange(0)
+        if not alone.all():
+            index, alike = self._nearest_cells(table)
+            far = self.rng.permutation(np.flatnonzero(~alone & (alike < FAR)))
+            merger = self._alike(min(len(far), MOST_MERGED) if merges else 0)
+            alone[far[: len(merger.gone)]] = True
+            self._join(table.take(~alone), index[~alone], alike[~alone])
+            kept, into = self._merge(merger)
+            touched = np.union1d(index[~alone], into)
+            touched = np.searchsorted(kept, touched[np.isin(touched, kept)])
+        a, first, old = self.a[kept], table.take(alone), len(self.cells)
         self.cells.append(first.X, first.Y, first.weights, first.known)
-        a = self.a
-        a = torch.cat([a, a.new_zeros(len(self.cells) - old, self.n_outputs)])
-        return Touched(a, np.concatenate([joined, np.arange(old, len(self.cells))]))
+        a = torch.cat([a, a.new_zeros(len(first), self.n_outputs)])
+        return Touched(a, np.concatenate([touched, np.arange(old, len(self.cells))]))
+
+    def _nearest_cells(self, table: Table) -> tuple[Index, Float[np.ndarray, " n"]]:
+        """Return the nearest cell of every row, and the correlation of f there with f at its centre."""
+        x, centres = self.rows(table).x, self.centres()
+        places = coordinates(self.kernel, centres).numpy()
+        index = nearest(coordinates(self.kernel, x).numpy(), places)
+        return index, likeness(self.kernel.base_kernel, x, centres[index]).numpy()
+
+    def _join(self, table: Table, index: Index, alike: Float[np.ndarray, " n"]) -> None:
+        """Let rows join cells that are so much alike.
+
+        What a row says of f at the centre is less certain than what it says of f at its own place, by
+        the variance of f at the row given f at the centre.
+        """
+        if not len(table):
+            return
+        rows = self.rows(table)
+        targets = rows.y - self.mean(rows.x) + self.mean(self.centres())[index]
+        known = table.known + self._transport(rows.x, alike) * table.weights[:, None]
+        values = self.y_scaler.inverse(targets.numpy())
+        self.cells.join(index, values, table.weights, known, self._learnt_noise())
+        self.joined_rows += len(index)
+
+    def _alike(self, count: int) -> Merger:
+        """Return up to so many cells, and for each another one that is like it."""
+        some = self.rng.permutation(len(self.cells))[: min(ASKED, len(self.cells) // 2)]
+        rest = np.setdiff1d(np.arange(len(self.cells)), some)
+        if not count or not len(some):
+            return Merger(some[:0], some[:0], np.zeros(0))
+        centres = self.centres()
+        places = coordinates(self.kernel, centres).numpy()
+        into = rest[nearest(places[some], places[rest])]
+        alike = likeness(self.kernel.base_kernel, centres[some], centres[into]).numpy()
+        best = np.argsort(-alike)[:count]
+        best = best[alike[best] > ALIKE]
+        return Merger(some[best], into[best], alike[best])
+
+    def _merge(self, merger: Merger) -> tuple[Index, Index]:
+        """Let cells join others; return which cells are left, and which of all were joined."""
+        gone, into, alike = merger
+        cells, centres = self.cells, self.centres()
+        if len(gone):
+            values = self.y_scaler.inverse(self.mean(centres).numpy())
+            targets = cells.targets[gone] - values[gone] + values[into]
+            weights, rows = cells.counts[gone], cells.rows.copy()
+            known = cells.known[gone] + self._transport(centres[gone], alike) * weights[:, None]
+            np.add.at(rows, into, rows[gone])
+            cells.join(into, targets, weights, known, self._learnt_noise())
+            cells.rows = rows
+        kept = np.setdiff1d(np.arange(len(cells)), gone)
+        cells.keep(kept)
+        return kept, into
+
+    def _transport(self, x: Tensor, alike: np.ndarray) -> Float[np.ndarray, "n p"]:
+        """Return the variance of f at places given f at others so much like them, in the targets' units."""
+        latent = 1.0 if self.calibration is None else self.calibration.latent
+        variance = latent * self.variance(x).numpy() * (1 - alike[:, None] ** 2).clip(0)
+        return variance * self.y_scaler.scale**2
+
+    def _learnt_noise(self) -> Float[np.ndarray, " p"]:
+        """The learnt noise variance in the targets' units."""
+        return self.noise().numpy() * self.y_scaler.scale**2
+
+    def centres(self) -> Float[Tensor, "m d"]:
+        """The cells' centres as the mean's functions have them."""
+        return self.posterior.mean_basis.locations.detach()
 
     def sweep_once(self, touched: Touched, values: Tensor | None = None, plan: str = "Lg") -> None:
         """Let sweeps over all cells take up what was added; `values` are the mean's there, if known."""

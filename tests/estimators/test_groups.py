@@ -1,0 +1,102 @@
+"""Rows in groups, of which new ones are to be predicted."""
+
+import numpy as np
+import pytest
+
+from decoupledgp import DecoupledGPRegressor
+from decoupledgp.estimators.solved import SolvedRun
+from decoupledgp.solvers import hyperparameters
+
+
+@pytest.fixture(autouse=True)
+def little_to_learn(monkeypatch):
+    monkeypatch.setattr(hyperparameters, "GROUPS", 8)
+
+
+def walks(n_groups=20, each=150, seed=0):
+    """Trajectories in a plane; each has an offset of its own, which its inputs nearly identify."""
+    rng = np.random.default_rng(seed)
+    steps = 0.05 * rng.standard_normal((n_groups, each, 2))
+    X = rng.uniform(-2, 2, (n_groups, 1, 2)) + steps.cumsum(1)
+    y = np.sin(X[..., 0]) + 0.5 * rng.standard_normal((n_groups, 1))
+    y = y + 0.05 * rng.standard_normal(y.shape)
+    return X.reshape(-1, 2), y.ravel(), np.repeat(np.arange(n_groups), each)
+
+
+def coverage(model, X, y):
+    mean, std = model.predict(X, return_std=True)
+    return np.mean(np.abs(y - mean) < 1.96 * std)
+
+
+def test_groups_make_intervals_for_new_groups_honest():
+    X, y, groups = walks()
+    new, target, _ = walks(seed=1)
+    by_row = DecoupledGPRegressor(random_state=0).fit(X, y)
+    by_group = DecoupledGPRegressor(random_state=0).fit(X, y, groups=groups)
+    assert coverage(by_row, new, target) < 0.8
+    assert coverage(by_group, new, target) > 0.88
+
+
+@pytest.mark.parametrize("most", [None, 500])
+def test_whole_groups_are_held_out_and_learnt_in_the_end(monkeypatch, most):
+    """With a basis for all rows, and with cells that rows share."""
+    X, _, groups = walks()
+    y = np.sin(4 * X[:, 0]) * np.cos(4 * X[:, 1])  # nothing that the inputs do not say
+    seen = {}
+    solve = SolvedRun.solve
+
+    def spied(self, parts, *arguments):
+        seen["held"], seen["kept"] = parts.held.X, parts.kept.X
+        return solve(self, parts, *arguments)
+
+    monkeypatch.setattr(SolvedRun, "solve", spied)
+    model = DecoupledGPRegressor(most, random_state=0).fit(X, y, groups=groups)
+    number = {row.tobytes(): group for row, group in zip(X, groups, strict=True)}
+    held = {number[row.tobytes()] for row in seen["held"]}
+    kept = {number[row.tobytes()] for row in seen["kept"]}
+    assert held
+    assert kept
+    assert not held & kept
+    assert len(seen["held"]) >= 0.1 * len(X)
+    inside = np.isin(groups, list(held))
+    error = np.mean((model.predict(X[inside]) - y[inside]) ** 2)
+    monkeypatch.setattr(SolvedRun, "join_held", lambda *arguments, **options: None)
+    without = DecoupledGPRegressor(most, random_state=0).fit(X, y, groups=groups)
+    left_out = np.mean((without.predict(X[inside]) - y[inside]) ** 2)
+    assert error < 0.3 * left_out
+
+
+def test_names_will_do_and_the_order_of_names_does_not_matter():
+    X, y, groups = walks(n_groups=8, each=150)
+    names = np.array(list("hgfedcba"))[groups]
+    model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=names.tolist())
+    assert model.calibration_ is not None
+
+
+def test_two_groups_one_of_which_is_nearly_everything():
+    X, y, groups = walks(n_groups=8, each=150)
+    lone = (groups == 0).astype(int)
+    model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=lone)
+    assert np.isfinite(model.predict(X[:5])).all()
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.zeros(1200), "at least two"),
+        (np.arange(5), "an entry per row"),
+        (np.ones((1200, 2)), "an entry per row"),
+        (np.r_[np.nan, np.arange(1199)], "NaN"),
+        (np.array([1, "a", None] * 400, dtype=object), "all numbers or all strings"),
+    ],
+)
+def test_bad_groups_get_one_clear_error(groups, message):
+    X, y, _ = walks(n_groups=8, each=150)
+    with pytest.raises(ValueError, match=message):
+        DecoupledGPRegressor().fit(X, y, groups=groups)
+
+
+def test_groups_are_refused_where_nothing_is_held_out():
+    X, y, groups = walks(n_groups=8, each=150)
+    with pytest.raises(ValueError, match="groups is for solver"):
+        DecoupledGPRegressor(preset="paper").fit(X, y, groups=groups)
