@@ -105,12 +105,15 @@ class SolvedRun(SolvedStream):
             few = min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
             held[self.rng.choice(n_rows, few, replace=False)] = True
             return held
-        order = self.rng.permutation(np.unique(groups))
-        for count, group in enumerate(order[:-1]):
-            if held.sum() >= HELD_OUT_SHARE * n_rows and count >= FEWEST_HELD_GROUPS:
+        numbers, sizes = np.unique(groups, return_counts=True)
+        chosen: list[int] = []
+        for k in self.rng.permutation(len(numbers)):
+            taken = sizes[chosen].sum()
+            if taken >= HELD_OUT_SHARE * n_rows and len(chosen) >= FEWEST_HELD_GROUPS:
                 break
-            held |= groups == group
-        return held
+            if taken + sizes[k] <= n_rows / 2:
+                chosen.append(k)
+        return np.isin(groups, numbers[chosen])
 
     def typical_weight(self, table: Table) -> float:
         """Return the weight that the learnt noise is of: only ratios of weights matter."""
