@@ -32,7 +32,7 @@ PAIRS = 3
 REFINEMENTS = 4
 """Steps on all rows at most."""
 
-ENOUGH = 0.02
+ENOUGH = 0.06
 """Stop when a step has lowered the watched error by a smaller share than this: the next would less."""
 
 SETTLED = 0.003
