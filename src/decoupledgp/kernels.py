@@ -105,7 +105,8 @@ def likeness(
 ) -> Float[Tensor, " n"]:
     """Return the correlation of f at the rows of x with f at those of z, pair by pair."""
     pairs = kernel(x, z, diag=True)
-    return pairs / (prior_diagonal(kernel, x) * prior_diagonal(kernel, z)).sqrt()
+    scale = (prior_diagonal(kernel, x) * prior_diagonal(kernel, z)).sqrt()
+    return torch.where(scale > 0, pairs / scale, 0)
 
 
 class DoubleKernel:

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from gpytorch.likelihoods import StudentTLikelihood
+from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
 from decoupledgp.estimators.solved import SolvedRun
@@ -66,11 +68,45 @@ def test_whole_groups_are_held_out_and_learnt_in_the_end(monkeypatch, most):
     assert error < 0.3 * left_out
 
 
-def test_names_will_do_and_the_order_of_names_does_not_matter():
+def test_names_will_do():
     X, y, groups = walks(n_groups=8, each=150)
-    names = np.array(list("hgfedcba"))[groups]
-    model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=names.tolist())
+    names = np.array(list("abcdefgh"))[groups]
+    by_name = DecoupledGPRegressor(random_state=0).fit(X, y, groups=names.tolist())
+    by_number = DecoupledGPRegressor(random_state=0).fit(X, y, groups=groups)
+    assert_array_equal(by_name.predict(X), by_number.predict(X))
+
+
+def test_groups_too_small_to_calibrate_by_are_said_to_be():
+    X, y, _ = walks(n_groups=8, each=150)
+    with pytest.warns(UserWarning, match="at random, not by groups"):
+        model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=np.arange(1200) < 10)
     assert model.calibration_ is not None
+
+
+def test_few_rows_are_learnt_from_as_without_groups():
+    X, y, groups = walks(n_groups=4, each=100)
+    told, plain = (
+        DecoupledGPRegressor(random_state=0).fit(X, y, groups=given) for given in (groups, None)
+    )
+    assert_array_equal(told.predict(X), plain.predict(X))
+
+
+def test_a_stream_after_groups_keeps_their_calibration(tmp_path):
+    X, y, groups = walks()
+    more, further, _ = walks(n_groups=2, seed=2)
+    model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=groups)
+    before = model.calibration_
+    model.save(tmp_path / "model.gp")
+    model = DecoupledGPRegressor.load(tmp_path / "model.gp").partial_fit(more, further)
+    assert_array_equal(model.calibration_.latent, before.latent)
+
+
+def test_other_likelihoods_take_groups():
+    X, y, groups = walks(n_groups=8, each=150)
+    model = DecoupledGPRegressor(likelihood=StudentTLikelihood(), random_state=0)
+    model.fit(X, y, groups=groups)
+    assert model._run.grouped
+    assert np.isfinite(model.predict(X[:5], return_std=True)).all()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

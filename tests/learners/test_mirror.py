@@ -11,6 +11,7 @@ from decoupledgp.collapsed import Evidence
 from decoupledgp.kernels import se_ard
 from decoupledgp.learners import MirrorLearner, NaturalLearner
 from decoupledgp.learners.mirror import Target
+from decoupledgp.learners.natural import Seen
 from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.posteriors import (
     DecoupledMeasure,
@@ -47,7 +48,8 @@ def mirror_target(posterior, likelihood, x, y):
     noise = likelihood.noise.detach().T
     mean = q.mean(x).detach()
     slopes = (y - mean) / noise, (-0.5 / noise).expand(N, P)
-    target = Target.of_step(q, functions(posterior), x, mean, *slopes, TOTAL / N, RATE)
+    seen = Seen(torch.zeros(()), mean, *slopes, q.whitened(x))
+    target = Target.of_step(q, functions(posterior), x, seen, TOTAL / N, RATE)
     joined = functions(posterior).join(functions(posterior, PointBasis(x)))
     K = joined.gram().detach()
     rho = q.rho.detach()

@@ -146,6 +146,15 @@ def test_gradients_are_those_of_finite_differences(orthogonal):
 
 
 @both
+def test_a_steps_marginals_are_those_of_prediction(orthogonal):
+    posterior, _, x, _ = make(orthogonal, MultiscaleBasis)
+    q = posterior.measure()
+    mean, variance = q.marginals(x, q.whitened(x))
+    assert_allclose(mean.detach(), q.mean(x).detach(), rtol=1e-9)
+    assert_allclose(variance.detach(), q.variance(x).detach(), rtol=1e-9)
+
+
+@both
 def test_a_natural_step_of_size_one_is_the_optimum_given_the_residual(orthogonal):
     posterior, likelihood, x, y = make(orthogonal)
     learner = NaturalLearner(posterior, likelihood, learning_rate=1e-15, natural_rate=1.0)

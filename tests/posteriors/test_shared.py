@@ -197,6 +197,24 @@ def test_gradients_are_those_of_finite_differences():
     assert_gradients(bound, parameters)
 
 
+def test_a_steps_bound_is_the_bound_with_its_gradients():
+    """The learner goes by way of whitened rows, prediction by way of V."""
+    posterior, likelihood, x, y = make(MultiscaleBasis, m=3)
+    learner = NaturalLearner(posterior, likelihood, learning_rate=0.1, natural_rate=0.1)
+    parameters = [*posterior.parameters(), *likelihood.parameters()]
+    rng = np.random.default_rng(0)
+
+    def bound():
+        return learner.look(posterior.measure(), x, y, len(x), rng).bound
+
+    q = posterior.measure()
+    mean, variance = q.marginals(x, q.whitened(x))
+    assert_allclose(mean.detach(), q.mean(x).detach(), rtol=1e-9)
+    assert_allclose(variance.detach(), q.variance(x).detach(), rtol=1e-9)
+    assert bound().item() == pytest.approx(elbo(q, likelihood, x, y).item(), rel=1e-10)
+    assert_gradients(bound, parameters)
+
+
 def test_the_bound_never_exceeds_the_evidence():
     for seed in range(20):
         posterior, likelihood, x, y = make(MultiscaleBasis, seed)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from decoupledgp.bases import Basis, Functions
 from decoupledgp.learners.gradient import StepResult, nmse
-from decoupledgp.learners.natural import NaturalLearner
+from decoupledgp.learners.natural import NaturalLearner, Seen
 from decoupledgp.ops import safe_cholesky
 from decoupledgp.posteriors import SharedMeasure
 
@@ -42,14 +42,12 @@ class MirrorLearner(NaturalLearner):
     ) -> StepResult:
         """Move the measure and its basis, then kernel and likelihood."""
         q = self.posterior.measure()
-        bound, mean, by_mean, by_variance = self.look(q, x, y, n_total, rng)
+        seen = self.look(q, x, y, n_total, rng)
         rest = [p for p in self.model.parameters() if p.requires_grad and not self._in_basis(p)]
-        gradients = torch.autograd.grad(-bound, rest, allow_unused=True) if rest else ()
+        gradients = torch.autograd.grad(-seen.bound, rest, allow_unused=True) if rest else ()
         everything = torch.arange(len(self.posterior.basis), device=self.posterior.shift.device)
         old = self._functions(self.posterior.basis.take(everything))
-        target = Target.of_step(
-            q, old, x, mean, by_mean, by_variance, n_total / len(x), self.natural_rate
-        )
+        target = Target.of_step(q, old, x, seen, n_total / len(x), self.natural_rate)
         moving = [p for p in self.posterior.basis.parameters() if p.requires_grad]
         if moving:
             closeness = target.closeness(self._functions(self.posterior.basis))
@@ -58,7 +56,7 @@ class MirrorLearner(NaturalLearner):
             projected = target.projected(self._functions(self.posterior.basis))
         self.posterior.mix(1.0, *projected)
         self.climb(rest, gradients, iteration)
-        return StepResult(bound.item(), nmse(mean, y))
+        return StepResult(seen.bound.item(), nmse(seen.mean, y))
 
     def _functions(self, basis: Basis) -> Functions:
         return basis.at(self.posterior.kernel.base_kernel).double()
@@ -88,15 +86,13 @@ class Target:
         q: SharedMeasure,
         old: Functions,
         x: Float[Tensor, "n d"],
-        mean: Float[Tensor, "n p"],
-        mean_slope: Float[Tensor, "n p"],
-        variance_slope: Float[Tensor, "n p"],
+        seen: Seen,
         scale: float,
         rate: float,
     ) -> Target:
         """Return the measure that a mirror step from q goes to; rows act as in `natural_targets`."""
         rho = q.rho.double()
-        weight = (-2 * variance_slope).clamp_min(0)
+        weight = (-2 * seen.variance_slope).clamp_min(0)
         transposed = q.cholesky_K.T
         return Target(
             old,
@@ -104,7 +100,7 @@ class Target:
             (1 - rate) * torch.linalg.solve_triangular(transposed, q.shift, upper=True),
             x.double(),
             (rate * scale * weight).sqrt() * rho,
-            rate * scale * rho * (mean_slope + weight * mean),
+            rate * scale * rho * (seen.mean_slope + weight * seen.mean),
         )
 
     def projected(self, functions: Functions) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,8 @@ With residual functions in the mean (hybrid, orthogonal) these are part of the r
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from gpytorch.likelihoods import Likelihood
@@ -15,7 +17,17 @@ from decoupledgp.learners.gradient import GradientLearner, StepResult, finite_bo
 from decoupledgp.likelihoods import expected_log_prob
 from decoupledgp.posteriors import ResidualMeasure, SharedMeasure, SharedPosterior
 
-__all__ = ["NaturalLearner", "natural_targets"]
+__all__ = ["NaturalLearner", "Seen", "natural_targets"]
+
+
+class Seen(NamedTuple):
+    """The bound's estimate from a minibatch; q's mean there, E log p's slopes, and the whitened rows."""
+
+    bound: Float[Tensor, ""]
+    mean: Float[Tensor, "n p"]
+    mean_slope: Float[Tensor, "n p"]
+    variance_slope: Float[Tensor, "n p"]
+    whitened: Float[Tensor, "m n"]
 
 
 class NaturalLearner(GradientLearner):
@@ -52,31 +64,28 @@ class NaturalLearner(GradientLearner):
     ) -> StepResult:
         """Climb once, with both gradients taken at the same point."""
         q = self.posterior.measure()
-        bound, mean, by_mean, by_variance = self.look(q, x, y, n_total, rng)
-        targets = natural_targets(q, x, by_mean, by_variance, n_total / len(x))
-        self.ascend(bound, iteration)
+        seen = self.look(q, x, y, n_total, rng)
+        targets = natural_targets(q, seen, n_total / len(x))
+        self.ascend(seen.bound, iteration)
         self.posterior.mix(self.natural_rate, *targets)
-        return StepResult(bound.item(), nmse(mean, y))
+        return StepResult(seen.bound.item(), nmse(seen.mean, y))
 
     def look(
         self, q: SharedMeasure, x: Tensor, y: Tensor, n_total: int, rng: np.random.Generator
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the bound's estimate, q's mean at the rows, and E log p's slopes in mean and variance."""
-        mean, variance = q.mean(x), q.variance(x)
+    ) -> Seen:
+        """Return the bound's estimate, differentiable, and what a natural gradient needs."""
+        U = q.whitened(x)
+        mean, variance = q.marginals(x, U)
         likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
         bound = finite_bound(n_total / len(x) * likely - q.kl(columns), self.likelihood)
         by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        return bound, mean.detach(), by_mean, by_variance
+        return Seen(bound, mean.detach(), by_mean, by_variance, U.detach())
 
 
 @torch.no_grad()
 def natural_targets(
-    q: SharedMeasure,
-    x: Float[Tensor, "n d"],
-    mean_slope: Float[Tensor, "n p"],
-    variance_slope: Float[Tensor, "n p"],
-    scale: float,
+    q: SharedMeasure, seen: Seen, scale: float
 ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
     """Return the (h, Λ) that a natural-gradient step of size 1 would go to.
 
@@ -84,10 +93,9 @@ def natural_targets(
     is σ⁻² for Gaussian noise. Where a likelihood is not log-concave that can be negative; zero is
     taken then, so that Λ stays positive semi-definite.
     """
-    U = q.whitened(x)
-    rho = q.rho.double()
-    weight = (-2 * variance_slope).clamp_min(0)
+    U, rho = seen.whitened, q.rho.double()
+    weight = (-2 * seen.variance_slope).clamp_min(0)
     own = rho * (U.T @ q.white)  # the shared basis' part of the mean
-    shift = scale * rho * (U @ (mean_slope + weight * own)) + q.coupling
+    shift = scale * rho * (U @ (seen.mean_slope + weight * own)) + q.coupling
     roots = U * weight.sqrt().T[:, None]  # (p, m, n)
     return shift, scale * rho.square()[:, None, None] * (roots @ roots.mT)

@@ -68,11 +68,15 @@ class ResidualMeasure(SharedMeasure):
         """The gradient of the cross term in μ_v: the orthogonal family has none."""
         return torch.zeros_like(self.shift) if self.orthogonal else -self.overlap
 
+    @property
+    def white_mean(self) -> Float[Tensor, "m p"]:
+        """What the shared functions add to the mean, less what orthogonality takes from the residual."""
+        return self.white - self.overlap if self.orthogonal else self.white
+
     @cached_property
     def a_shared(self) -> Float[Tensor, "m p"]:
-        """Coefficients of the shared functions, less what orthogonality takes from the residual."""
-        whitened = self.white - self.overlap if self.orthogonal else self.white
-        return torch.linalg.solve_triangular(self.cholesky_K.T, whitened, upper=True)
+        """Coefficients of the shared functions in the mean."""
+        return torch.linalg.solve_triangular(self.cholesky_K.T, self.white_mean, upper=True)
 
     def prepare(self) -> None:
         """Compute what all rows share, before several threads ask for it at once."""
@@ -83,6 +87,14 @@ class ResidualMeasure(SharedMeasure):
         """Return E f(x). Time O(n (M_r + M_β) D), memory O(n · block + n M_β)."""
         further = self.residual.matmul(x.to(self.a_residual), self.a_residual)
         return self.rho.double() * (self.beta.evaluate(x.double()) @ self.a_shared + further)
+
+    def marginals(
+        self, x: Float[Tensor, "n d"], U: Float[Tensor, "m n"]
+    ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
+        """Return mean and variance of f at rows that have been whitened."""
+        shared, variance = super().marginals(x, U)
+        further = self.residual.matmul(x.to(self.a_residual), self.a_residual)
+        return shared + self.rho.double() * further, variance
 
     def kl(self, columns: Int[Tensor, " s"] | None = None) -> Float[Tensor, ""]:
         """Return KL[q ‖ prior]; the residual quadratic from sampled columns, if given."""

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from decoupledgp.bases import Basis, Functions
-from decoupledgp.kernels import scaled_kernel
+from decoupledgp.kernels import prior_diagonal, scaled_kernel
 from decoupledgp.ops import safe_cholesky
 from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
 
@@ -37,13 +37,27 @@ class SharedMeasure(DecoupledMeasure):
         functions = functions.double()
         self.shift, self.precision = shift.double(), precision.double()
         self.cholesky_K = safe_cholesky(functions.gram())
-        eye = torch.eye(len(functions)).to(self.precision)
-        solved = torch.cholesky_solve(
-            self.shift.T[..., None], torch.linalg.cholesky(eye + self.precision)
-        )
+        self.eye = torch.eye(len(functions)).to(self.precision)
+        self.cholesky_posterior = torch.linalg.cholesky(self.eye + self.precision)
+        solved = torch.cholesky_solve(self.shift.T[..., None], self.cholesky_posterior)
         self.white = solved[..., 0].T
         a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
         self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a
+
+    @property
+    def white_mean(self) -> Float[Tensor, "m p"]:
+        """What the shared functions add to the mean, in the coordinates of Λ and h."""
+        return self.white
+
+    @cached_property
+    def white_factor(self) -> Float[Tensor, "p m m"]:
+        """The inverse of the Cholesky factor of I + Λ, which makes the covariance of v."""
+        return torch.linalg.solve_triangular(self.cholesky_posterior, self.eye, upper=False)
+
+    @cached_property
+    def log_det_H(self) -> Float[Tensor, " p"]:
+        """log|I + Λ|."""
+        return 2 * self.cholesky_posterior.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     @cached_property
     def K_beta(self) -> Float[Tensor, "k k"]:
@@ -56,15 +70,12 @@ class SharedMeasure(DecoupledMeasure):
         m = len(self.beta)
         size = self.precision.diagonal(dim1=1, dim2=2).amax(1) if m else self.precision.new_zeros(0)
         jitter = 1e-15 * m * (1 + size) if m else size
-        eye = torch.eye(m).to(self.precision)
-        return torch.linalg.cholesky(self.precision + jitter[:, None, None] * eye)
+        return torch.linalg.cholesky(self.precision + jitter[:, None, None] * self.eye)
 
     @cached_property
     def cholesky_H(self) -> Float[Tensor, "p k k"]:
         """Cholesky factor of H = I + RᵀR."""
-        return torch.linalg.cholesky(
-            self.root.mT @ self.root + torch.eye(len(self.beta)).to(self.a)
-        )
+        return torch.linalg.cholesky(self.root.mT @ self.root + self.eye)
 
     @cached_property
     def white_V(self) -> Float[Tensor, "p k k"]:
@@ -83,13 +94,25 @@ class SharedMeasure(DecoupledMeasure):
 
     def kl(self, columns: Int[Tensor, " s"] | None = None) -> Float[Tensor, ""]:
         """Return KL[q ‖ prior]; nothing is sampled, the basis being small."""
-        explained = self.white_V.square().sum()
+        explained = self.precision.shape[0] * len(self.beta) - self.white_factor.square().sum()
         return 0.5 * (self.white.square().sum() - explained + self.log_det_H.sum())
 
     def whitened(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "m n"]:
         """Return C⁻¹K_Zx: the rows in the coordinates of Λ and h."""
         cross = self.beta.evaluate(x.double()).T
         return torch.linalg.solve_triangular(self.cholesky_K, cross, upper=False)
+
+    def marginals(
+        self, x: Float[Tensor, "n d"], U: Float[Tensor, "m n"]
+    ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
+        """Return mean and variance of f at rows that have been whitened.
+
+        Without V, which costs as much as M rows and pays for many only.
+        """
+        rho = self.rho.double()
+        prior = prior_diagonal(self.kernel.base_kernel, x).double() - U.square().sum(0)
+        left = (self.white_factor @ U).square().sum(1).T
+        return rho * (U.T @ self.white_mean), rho.square() * (prior[:, None] + left).clamp_min(0)
 
 
 class SharedPosterior(nn.Module):

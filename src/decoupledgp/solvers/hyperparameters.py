@@ -81,7 +81,7 @@ def learn_hyperparameters(
     With `apart` the evidence is that of random rows: for rows in trajectories, of which neighbours
     share one, where new ones are to be predicted.
     Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
-    stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer groups.
+    stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer and smaller groups.
     """
     candidates = [rows, *others]
     climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates, apart)
@@ -116,10 +116,11 @@ class _Climber:
         self.size = GROUP
         if self.limited:
             affordable = seconds / self._price()
-            if affordable < FEWEST_GROUPS:
+            fewest = min(FEWEST_GROUPS, self.count)
+            if affordable < fewest:
                 self.size = SMALL_GROUP
                 affordable *= (GROUP / SMALL_GROUP) ** 2
-            self.count = int(np.clip(affordable, FEWEST_GROUPS, self.count))
+            self.count = int(np.clip(affordable, fewest, self.count))
 
     def begin(self) -> int:
         """Climb from all starts with each of the candidates, keep the best; return which it is."""

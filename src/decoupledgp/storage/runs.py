@@ -55,6 +55,7 @@ def run_content(run: State) -> dict[str, Any]:
             "joined_rows": run.joined_rows,
             "sites": isinstance(run, SitesRun),
             "weight_unit": run.weight_unit,
+            "grouped": run.grouped,
             "calibrated": run.calibration is not None,
             "frozen": frozen(run.modules()),
             "rng": run.rng.bit_generator.state,
@@ -207,7 +208,7 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
     run.solved_rows, run.learnt_rows, run.joined_rows = (
         _count(content[name]) for name in ("solved_rows", "learnt_rows", "joined_rows")
     )
-    run.weight_unit = float(content["weight_unit"])
+    run.weight_unit, run.grouped = float(content["weight_unit"]), bool(content["grouped"])
     if isinstance(run, SitesRun):
         run.new = Marginals(*(groups["solved"][f"new.{name}"] for name in Marginals._fields))
         if "first.X" in stored:

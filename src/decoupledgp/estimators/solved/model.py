@@ -112,6 +112,7 @@ class SolvedModel(State):
         self.held_out = HeldOut.none(n_outputs)
         self.solved_rows, self.learnt_rows, self.joined_rows = 0, 0, 0
         self.weight_unit = 1.0
+        self.grouped = False
         self.cov_bound = torch.zeros(n_outputs, dtype=self.dtype)
         self.cov_kl = torch.zeros(n_outputs, dtype=self.dtype)
         self.likelihood = self.own_likelihood()

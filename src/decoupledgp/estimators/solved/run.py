@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,14 @@ from torch import Tensor
 from decoupledgp.bases import PointBasis
 from decoupledgp.data import Standardizer, Warp
 from decoupledgp.estimators.interrupt import finish_first
-from decoupledgp.estimators.solved.model import EXACT_ROWS, HELD_OUT_MOST, Clock, Follow, Table
+from decoupledgp.estimators.solved.model import (
+    EXACT_ROWS,
+    FEWEST_SCORES,
+    HELD_OUT_MOST,
+    Clock,
+    Follow,
+    Table,
+)
 from decoupledgp.estimators.solved.stream import ALIKE, SWEEPS_EXPECTED, SolvedStream
 from decoupledgp.kernels import likeness
 from decoupledgp.learners.gradient import nmse
@@ -40,7 +48,7 @@ HELD_OUT_SHARE = 0.1
 """Share of the rows that calibrate the variances before the mean learns from them too."""
 
 FEWEST_HELD_GROUPS = 2
-"""Groups that are held out, at least, if there are more."""
+"""Groups that are held out, at least, if they are not more than half of the rows."""
 
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
@@ -90,29 +98,40 @@ class SolvedRun(SolvedStream):
             self.y_scaler = Standardizer(table.Y)
         held = self._held_out(len(table), groups)
         order = self.rng.permutation(len(table))
-        whole = None if groups is None else table
+        whole = table if self.grouped else None
         parts = Parts(table.take(order[~held[order]]), table.take(order[held[order]]), whole)
         self.solve(parts, clock, follow)
         self.solved_rows = self.learnt_rows = self.n_rows
         self.seconds = clock.seconds
 
-    def _held_out(self, n_rows: int, groups: np.ndarray | None) -> np.ndarray:
-        """Return which rows calibrate the variances; the exact GP needs none."""
-        held = np.zeros(n_rows, dtype=bool)
+    def _held_out(self, n_rows: int, groups: Int[np.ndarray, " n"] | None) -> np.ndarray:
+        """Return which rows calibrate the variances, whole groups if given; the exact GP needs none."""
+        held, self.grouped = np.zeros(n_rows, dtype=bool), False
         if n_rows <= EXACT_ROWS:
             return held
-        if groups is None:
-            few = min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
-            held[self.rng.choice(n_rows, few, replace=False)] = True
-            return held
+        if groups is not None:
+            held = self._held_out_groups(groups)
+            self.grouped = bool(held.sum() >= FEWEST_SCORES)
+            if not self.grouped:
+                few = f"without the largest they have {held.sum()} rows"
+                warnings.warn(f"rows are held out at random, not by groups: {few}", stacklevel=2)
+                held[:] = False
+        if not self.grouped:
+            count = min(int(HELD_OUT_SHARE * n_rows), HELD_OUT_MOST)
+            held[self.rng.choice(n_rows, count, replace=False)] = True
+        return held
+
+    def _held_out_groups(self, groups: Int[np.ndarray, " n"]) -> np.ndarray:
+        """Return the rows of random groups, half of all rows at most."""
         numbers, sizes = np.unique(groups, return_counts=True)
         chosen: list[int] = []
+        taken = 0
         for k in self.rng.permutation(len(numbers)):
-            taken = sizes[chosen].sum()
-            if taken >= HELD_OUT_SHARE * n_rows and len(chosen) >= FEWEST_HELD_GROUPS:
+            if taken >= HELD_OUT_SHARE * len(groups) and len(chosen) >= FEWEST_HELD_GROUPS:
                 break
-            if taken + sizes[k] <= n_rows / 2:
+            if taken + sizes[k] <= len(groups) / 2:
                 chosen.append(k)
+                taken += sizes[k]
         return np.isin(groups, numbers[chosen])
 
     def typical_weight(self, table: Table) -> float:
@@ -121,10 +140,9 @@ class SolvedRun(SolvedStream):
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
-        grouped = parts.whole is not None
-        self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock, apart=grouped)
+        self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock)
         kept = self.rows(parts.kept)
-        held = self.rows(parts.held)
+        held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
         problem = self.gather(parts.kept, kept, clock)
         self.rebuild(problem)
         watch = (held.x, held.y) if len(held) else None
@@ -147,7 +165,7 @@ class SolvedRun(SolvedStream):
             problem,
             rng=self.rng,
             watch=watch,
-            seconds=(GROUPED_MEAN_SHARE if grouped else MEAN_SHARE) * clock.left,
+            seconds=self.mean_share * clock.left,
             follow=followed,
         )
         if problem.x is None and not stopped:
@@ -158,23 +176,23 @@ class SolvedRun(SolvedStream):
             if watch:
                 self.score(held)
                 values = torch.cat([solution.at_centres, solution.watched])
-                self.join_held(problem, parts.held, values, grouped=grouped)
+                self.join_held(problem, parts.held, len(kept), values)
 
     def join_held(
         self,
         problem: MeanProblem,
         held: Table,
+        n_kept: int,
         values: Tensor | None = None,
-        *,
-        grouped: bool = False,
     ) -> None:
         """Let the mean take up rows that were held out; `values` are the mean's there, if known.
 
-        Whole groups may lie where no rows were, and are worth two sweeps; others one, or none if they
-        share cells with many.
+        Whole groups may lie where no rows were: they get as many cells as other rows have, and two sweeps.
+        Others are worth one, or none if they share cells with many.
         """
-        touched = self.add(held, merges=grouped)
-        if grouped:
+        most = -(-len(self.cells) * (n_kept + len(held)) // n_kept)
+        touched = self.add(held, merges=self.grouped, most=most if self.grouped else None)
+        if self.grouped:
             self.sweep_once(touched)
         elif problem.x is not None:
             self.replace_mean(self.problem(), touched.a)
@@ -187,8 +205,6 @@ class SolvedRun(SolvedStream):
         rows: Rows,
         likelihood: GaussianLikelihood | None,
         clock: Clock,
-        *,
-        apart: bool = False,
     ) -> None:
         """Learn kernel and noise, and whether skewed inputs are warped from now on."""
         warp = None
@@ -207,7 +223,7 @@ class SolvedRun(SolvedStream):
             rows,
             rng=self.rng,
             others=others,
-            apart=apart,
+            apart=self.grouped,
             seconds=HYPERPARAMETERS_SHARE * clock.left,
         )
         if chosen or (self.sizes.warp_inputs and warp is not None):
@@ -243,7 +259,6 @@ class SolvedRun(SolvedStream):
         problem.row_noise = self.relative_noise(rows)
         return problem
 
-    @torch.no_grad()
     def _likeness(self, x: Tensor, places: Tensor, chosen: np.ndarray) -> float:
         """Return the mean correlation of f at some rows with f at the nearest of those chosen."""
         some = self.rng.integers(len(x), size=min(len(x), 1000))
@@ -277,7 +292,12 @@ class SolvedRun(SolvedStream):
             begin = time.perf_counter()
             product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
             rate = 2048**2 / (time.perf_counter() - begin)
-        return min(work, max(MEAN_SHARE * clock.left, 0.1) * rate)
+        return min(work, max(self.mean_share * clock.left, 0.1) * rate)
+
+    @property
+    def mean_share(self) -> float:
+        """Share of the time that is left for the mean, once kernel and noise are known."""
+        return GROUPED_MEAN_SHARE if self.grouped else MEAN_SHARE
 
     def absorb(self, problem: MeanProblem, solution: MeanSolution) -> None:
         """Give cells of several rows the targets to which the solution for those rows is the answer."""

@@ -124,7 +124,7 @@ class SitesRun(SolvedRun):
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
         kept, sites = self._first_sites(parts.kept, clock)
-        held = self.rows(parts.held)
+        held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
         problem = self.gather(self._table(parts.kept, sites), self._with(kept, sites), clock)
         self.rebuild(problem)
         a, share, former = None, 1.0, -np.inf
@@ -152,8 +152,9 @@ class SitesRun(SolvedRun):
             self.absorb(problem, solution)
             if len(held):
                 self.score(held)
-                grouped = parts.whole is not None
-                self.join_held(problem, self.as_gaussian(parts.held, held), grouped=grouped)
+                self.join_held(
+                    problem, self.as_gaussian(parts.held, self.rows(parts.held)), len(kept)
+                )
 
     def as_gaussian(self, table: Table, rows: Rows) -> Table:
         """Return rows with the targets and noise of their sites."""
@@ -182,7 +183,8 @@ class SitesRun(SolvedRun):
 
     def learn_again(self) -> None:
         """Learn the kernel from all sites."""
-        learn_hyperparameters(self.kernel, None, self.cell_rows(), rng=self.rng, again=True)
+        rows = self.cell_rows()
+        learn_hyperparameters(self.kernel, None, rows, rng=self.rng, apart=self.grouped, again=True)
 
     def bound(self, rows: Rows, values: Float[Tensor, "n p"], norm: Float[Tensor, " p"]) -> float:
         """Return the bound with the mean's values at rows, scaled to all, and its squared norm aᵀKa."""
@@ -212,7 +214,13 @@ class SitesRun(SolvedRun):
             left = HYPERPARAMETERS_SHARE * clock.limit - clock.seconds
             if learn and left > 0:
                 learn_hyperparameters(
-                    self.kernel, None, rows, rng=self.rng, again=True, seconds=left
+                    self.kernel,
+                    None,
+                    rows,
+                    rng=self.rng,
+                    apart=self.grouped,
+                    again=True,
+                    seconds=left,
                 )
                 problem.functions = self.posterior.mean_basis.at(self.kernel.base_kernel)
                 problem.coordinates = coordinates(self.kernel, problem.centres)

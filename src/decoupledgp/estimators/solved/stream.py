@@ -37,8 +37,9 @@ FADED = 0.05
 ALIKE = 0.97
 """Rows may share a cell if f at a row has this correlation with f at the centre, and cells may become one."""
 
-FAR = 0.9
-"""A row should have a cell of its own if the correlation is less than this."""
+FAR, UNLIKE = 0.9, 0.3
+"""A row should have a cell of its own if the correlation is less than the first; and it tells nothing about
+a cell if it is less than the second."""
 
 ASKED, MOST_MERGED = 4096, 1024
 """Cells among which those are looked for, and how many may be merged at a time."""
@@ -51,6 +52,32 @@ COPIED = ("x_scaler", "y_scaler", "cells", "history", "rng")
 
 
 Index = Int[np.ndarray, " k"]
+
+
+class _Moved(NamedTuple):
+    """What residuals at some places say of f at others, whose correlation with f there is `alike`.
+
+    f(x) - m(x) = ρ (f(c) - m(c)) + e with var e = (1 - ρ²) var f(x): so r/ρ is seen at c, with the noise
+    of the row and e, over ρ². Everything is standardised.
+    """
+
+    at_own_place: Float[np.ndarray, "n p"]
+    latent: Float[np.ndarray, "n p"]
+    alike: Float[np.ndarray, " n"]
+    learnt: Float[np.ndarray, " p"]
+
+    @property
+    def residuals(self) -> Float[np.ndarray, "n p"]:
+        """The residuals at the other places."""
+        return self.at_own_place / self.alike[:, None]
+
+    def known(
+        self, known: Float[np.ndarray, "n p"], weights: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "n p"]:
+        """Return the known part of their noise, (σ² + known) / weight in all, from that of the rows."""
+        squared = self.alike[:, None] ** 2
+        moved = np.maximum(1 - squared, 0) * self.latent * weights[:, None]
+        return np.maximum((self.learnt + known + moved) / squared - self.learnt, 0)
 
 
 class Merger(NamedTuple):
@@ -95,7 +122,8 @@ class SolvedStream(SolvedModel):
             self.y_scaler.update(table.Y)
         rows = self.rows(table)
         error = self.stream_error(rows)
-        self.score(rows)
+        if not self.grouped:  # rows of a group that has begun are easier than those of a new one
+            self.score(rows)
         if self.sizes.half_life:
             self.cells.fade(0.5 ** (len(table) / self.sizes.half_life))
         self.n_rows += len(table)
@@ -132,27 +160,26 @@ class SolvedStream(SolvedModel):
         self.changed()
 
     @torch.no_grad()
-    def add(self, table: Table, *, merges: bool = True) -> Touched:
-        """Make cells of rows while there is room, and let the others join the nearest.
+    def add(self, table: Table, *, merges: bool = True, most: int | None = None) -> Touched:
+        """Make cells of rows while there is room (`most` in all), and let the others join the nearest.
 
         Where a row is far from all cells and the basis is full, two cells that are alike become one
         and the row gets the place, if it `merges`; the mean then has to be solved for around them.
         """
-        alone = np.arange(len(table)) < self.most_mean - len(self.cells)
-        kept, touched = np.arange(len(self.cells)), np.arange(0)
-        if not alone.all():
-            index, alike = self._nearest_cells(table)
-            far = self.rng.permutation(np.flatnonzero(~alone & (alike < FAR)))
-            merger = self._alike(min(len(far), MOST_MERGED) if merges else 0)
-            alone[far[: len(merger.gone)]] = True
-            self._join(table.take(~alone), index[~alone], alike[~alone])
-            kept, into = self._merge(merger)
-            touched = np.union1d(index[~alone], into)
-            touched = np.searchsorted(kept, touched[np.isin(touched, kept)])
-        a, first, old = self.a[kept], table.take(alone), len(self.cells)
+        a, old = self.a, len(self.cells)
+        alone = np.arange(len(table)) < min(self.most_mean, most or self.most_mean) - old
+        into = np.arange(0)
+        if merges and not alone.all():
+            far = np.flatnonzero(~alone)
+            far = far[self._nearest_cells(table.take(far))[1] < FAR]
+            merger = self._mergeable(min(len(far), MOST_MERGED))
+            alone[self.rng.permutation(far)[: len(merger.gone)]] = True
+            a, into = self._merge(merger, a)
+        kept, first = len(self.cells), table.take(alone)
         self.cells.append(first.X, first.Y, first.weights, first.known)
         a = torch.cat([a, a.new_zeros(len(first), self.n_outputs)])
-        return Touched(a, np.concatenate([touched, np.arange(old, len(self.cells))]))
+        joined = self._join(table.take(~alone))
+        return Touched(a, np.unique(np.r_[into, joined, np.arange(kept, len(self.cells))]))
 
     def _nearest_cells(self, table: Table) -> tuple[Index, Float[np.ndarray, " n"]]:
         """Return the nearest cell of every row, and the correlation of f there with f at its centre."""
@@ -161,27 +188,33 @@ class SolvedStream(SolvedModel):
         index = nearest(coordinates(self.kernel, x).numpy(), places)
         return index, likeness(self.kernel.base_kernel, x, centres[index]).numpy()
 
-    def _join(self, table: Table, index: Index, alike: Float[np.ndarray, " n"]) -> None:
-        """Let rows join cells that are so much alike.
-
-        What a row says of f at the centre is less certain than what it says of f at its own place, by
-        the variance of f at the row given f at the centre.
-        """
+    def _join(self, table: Table) -> Index:
+        """Let rows join the nearest cells; return which those are. Rows that concern none are dropped."""
         if not len(table):
-            return
+            return np.arange(0)
+        index, alike = self._nearest_cells(table)
+        near = alike > UNLIKE
+        index, alike, table = index[near], alike[near], table.take(near)
         rows = self.rows(table)
-        targets = rows.y - self.mean(rows.x) + self.mean(self.centres())[index]
-        known = table.known + self._transport(rows.x, alike) * table.weights[:, None]
-        values = self.y_scaler.inverse(targets.numpy())
-        self.cells.join(index, values, table.weights, known, self._learnt_noise())
+        used, back = np.unique(index, return_inverse=True)
+        residuals = (rows.y - self.mean(rows.x)).numpy()
+        says = _Moved(residuals, self._latent(rows.x), alike, self.noise().numpy())
+        centres = self.mean(self.centres()[used]).numpy()[back]
+        targets = self.y_scaler.inverse(centres + says.residuals)
+        scale = self.y_scaler.scale**2
+        known = says.known(rows.known.numpy(), table.weights) * scale
+        self.cells.join(index, targets, table.weights, known, self._learnt_noise())
         self.joined_rows += len(index)
+        return used
 
-    def _alike(self, count: int) -> Merger:
+    def _mergeable(self, count: int) -> Merger:
         """Return up to so many cells, and for each another one that is like it."""
-        some = self.rng.permutation(len(self.cells))[: min(ASKED, len(self.cells) // 2)]
+        some = np.arange(0)
+        if count:
+            some = self.rng.permutation(len(self.cells))[: min(ASKED, len(self.cells) // 2)]
+        if not len(some):
+            return Merger(some, some, np.zeros(0))
         rest = np.setdiff1d(np.arange(len(self.cells)), some)
-        if not count or not len(some):
-            return Merger(some[:0], some[:0], np.zeros(0))
         centres = self.centres()
         places = coordinates(self.kernel, centres).numpy()
         into = rest[nearest(places[some], places[rest])]
@@ -190,35 +223,39 @@ class SolvedStream(SolvedModel):
         best = best[alike[best] > ALIKE]
         return Merger(some[best], into[best], alike[best])
 
-    def _merge(self, merger: Merger) -> tuple[Index, Index]:
-        """Let cells join others; return which cells are left, and which of all were joined."""
+    def _merge(self, merger: Merger, a: Float[Tensor, "m p"]) -> tuple[Float[Tensor, "k p"], Index]:
+        """Let cells join others; return the coefficients of those left, and which of these were joined."""
         gone, into, alike = merger
-        cells, centres = self.cells, self.centres()
-        if len(gone):
-            values = self.y_scaler.inverse(self.mean(centres).numpy())
-            targets = cells.targets[gone] - values[gone] + values[into]
-            weights, rows = cells.counts[gone], cells.rows.copy()
-            known = cells.known[gone] + self._transport(centres[gone], alike) * weights[:, None]
-            np.add.at(rows, into, rows[gone])
-            cells.join(into, targets, weights, known, self._learnt_noise())
-            cells.rows = rows
+        if not len(gone):
+            return a, gone
+        cells, centres, scale = self.cells, self.centres(), self.y_scaler.scale
+        weights, rows = cells.counts[gone], cells.rows.copy()
+        at_gone, at_into = (self.mean(centres[part]).numpy() for part in (gone, into))
+        residuals = self.y_scaler.transform(cells.targets[gone], np.inf) - at_gone
+        says = _Moved(residuals, self._latent(centres[gone]), alike, self.noise().numpy())
+        known = says.known(cells.known[gone] / scale**2, weights) * scale**2
+        targets = self.y_scaler.inverse(at_into + says.residuals)
+        np.add.at(rows, into, rows[gone])
+        cells.join(into, targets, weights, known, self._learnt_noise())
+        cells.rows = rows
+        self.joined_rows += len(gone)
         kept = np.setdiff1d(np.arange(len(cells)), gone)
         cells.keep(kept)
-        return kept, into
+        a = a.index_add(0, torch.from_numpy(into), a[gone])
+        return a[kept], np.searchsorted(kept, np.unique(into))
 
-    def _transport(self, x: Tensor, alike: np.ndarray) -> Float[np.ndarray, "n p"]:
-        """Return the variance of f at places given f at others so much like them, in the targets' units."""
-        latent = 1.0 if self.calibration is None else self.calibration.latent
-        variance = latent * self.variance(x).numpy() * (1 - alike[:, None] ** 2).clip(0)
-        return variance * self.y_scaler.scale**2
+    def _latent(self, x: Float[Tensor, "n d"]) -> Float[np.ndarray, "n p"]:
+        """Return the variance of f, calibrated."""
+        factor = 1.0 if self.calibration is None else self.calibration.latent
+        return factor * self.variance(x).numpy()
 
     def _learnt_noise(self) -> Float[np.ndarray, " p"]:
         """The learnt noise variance in the targets' units."""
         return self.noise().numpy() * self.y_scaler.scale**2
 
     def centres(self) -> Float[Tensor, "m d"]:
-        """The cells' centres as the mean's functions have them."""
-        return self.posterior.mean_basis.locations.detach()
+        """The cells' centres, standardised."""
+        return self.tensors(self.cells.centres, self.cells.targets)[0]
 
     def sweep_once(self, touched: Touched, values: Tensor | None = None, plan: str = "Lg") -> None:
         """Let sweeps over all cells take up what was added; `values` are the mean's there, if known."""
@@ -267,7 +304,9 @@ class SolvedStream(SolvedModel):
         if few:  # what so few rows said is no place to start from
             kernel, self.likelihood = self.own_kernel(), self.own_likelihood()
             self.install(PointBasis(rows.x), PointBasis(rows.x[:0]), kernel)
-        learn_hyperparameters(self.kernel, self.likelihood, rows, rng=self.rng, again=not few)
+        learn_hyperparameters(
+            self.kernel, self.likelihood, rows, rng=self.rng, apart=self.grouped, again=not few
+        )
 
     def _norm(self) -> Tensor:
         """aᵀKa at the cells' solution, a(y - Λa)."""
