@@ -288,7 +288,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
 
         With "sweeps" the first call is `fit`; later rows are predicted first, which keeps the
         variances calibrated, then become mean functions, or join the nearest one once there are
-        `n_mean_basis`. Of all rows that much is kept. With "gradient" one step is taken per
+        `n_mean_basis`; where they are far from all, functions that are alike are merged to make room.
+        Of all rows that much is kept. With "gradient" one step is taken per
         `batch_size` rows, N grows by every row that comes, so that a row shown twice counts twice,
         and no row is kept (except the very first ones, until there are 32). `weights` and
         `noise_variance` are as in `fit`.
