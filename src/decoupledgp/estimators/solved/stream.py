@@ -269,7 +269,9 @@ class SolvedStream(SolvedModel):
         """Solve around new rows: each group of them together with its nearest cells."""
         problem, a = self.problem(), touched.a.clone()
         places = problem.coordinates
-        for group in np.array_split(touched.cells, -(-len(touched.cells) // TOGETHER)):
+        for group in np.array_split(touched.cells, max(-(-len(touched.cells) // TOGETHER), 1)):
+            if not len(group):  # rows that concern no cell
+                continue
             own = places[torch.from_numpy(group)]
             near = nearby(own, places, min(BLOCK // len(group), NEIGHBOURS))
             correct_block(problem, a, torch.from_numpy(np.union1d(group, near)))
