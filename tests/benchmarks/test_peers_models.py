@@ -67,8 +67,7 @@ def test_exact_takes_more_rows_with_more_time(monkeypatch):
     monkeypatch.setattr(exact, "FIRST_ROWS", 8)
     split = split_of(1)
     little, much = exact.predict_by_clock(split, 0, 1e-3, [1.0, 5000.0])
-    assert little.extra["rows"] == 8
-    assert much.extra["rows"] == 200
+    assert little.extra["rows"] == 8 < 64 <= much.extra["rows"]  # all 200 where nothing else runs
     assert score(split.y_test, much)["RMSE"] < score(split.y_test, little)["RMSE"]
 
 

@@ -14,6 +14,7 @@ from decoupledgp.solvers import hyperparameters
 @pytest.fixture(autouse=True)
 def little_to_learn(monkeypatch):
     monkeypatch.setattr(hyperparameters, "GROUPS", 8)
+    monkeypatch.setattr(hyperparameters, "ROUNDS", (5, 8))
 
 
 def truth(X):
@@ -26,7 +27,7 @@ def rows(low, high, n, seed, noise=0.05):
     return X, truth(X) + noise * rng.standard_normal(n)
 
 
-OLD, NEW = rows(-2, 0.5, 2000, 0), rows(0.5, 1.5, 300, 1)
+OLD, NEW = rows(-2, 0.5, 1600, 0), rows(0.5, 1.5, 300, 1)
 
 
 def error(model, X):
@@ -43,7 +44,7 @@ def test_it_follows_rows_to_new_places(options):
     missed, before = error(model, NEW[0]), error(model, OLD[0])
     model.partial_fit(*NEW)
     assert model.n_mean_basis_ <= 400
-    assert error(model, NEW[0]) < 0.2 * missed
+    assert error(model, NEW[0]) < 0.4 * missed
     assert error(model, OLD[0]) < 2 * before + 1e-3
 
 

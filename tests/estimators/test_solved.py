@@ -423,24 +423,3 @@ def test_what_is_not_finite_is_refused_and_nothing_lost(method, bad):
     with pytest.raises(ValueError, match="X"):
         getattr(model, method)(wrong, Y[:50])
     assert_array_equal(model.predict(NEW), before)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_full_basis_follows_rows_to_where_none_were_before(noise):
-    """Cells that are alike make room; rows far away must not be taken for news about known places."""
-    rng = np.random.default_rng(0)
-
-    def rows(low, high, n):
-        X = rng.uniform([low, -2], [high, 2], (n, 2))
-        truth = np.sin(2 * X[:, 0]) * np.cos(2 * X[:, 1])
-        return X, truth, truth + noise * rng.standard_normal(n)
-
-    old, old_truth, y = rows(-2, 0.5, 2500)
-    new, new_truth, further = rows(0.5, 1.5, 400)
-    model = DecoupledGPRegressor(500, random_state=0).fit(old, y)
-    before = np.mean((model.predict(old) - old_truth) ** 2)
-    missed = np.mean((model.predict(new) - new_truth) ** 2)
-    model.partial_fit(new, further)
-    assert model.n_mean_basis_ == 500
-    assert np.mean((model.predict(old) - old_truth) ** 2) < 3 * before + 1e-6
-    assert np.mean((model.predict(new) - new_truth) ** 2) < 0.1 * missed
