@@ -114,3 +114,18 @@ def test_rows_that_no_cell_knows_of_change_nothing(monkeypatch):
     model.partial_fit([[50.0, 50.0], [-50.0, 50.0]], [3.0, -3.0])
     assert_allclose(model.predict(OLD[0]), before, atol=1e-6)
     assert model.n_rows_ == len(OLD[0]) + 2
+
+
+@pytest.mark.parametrize("alike", [0.4, 0.97])
+def test_what_a_row_says_of_another_place_is_gaussian_conditioning(alike):
+    """f(c) given y = f(x) + noise, written out; and given what is said to have been seen at c itself."""
+    variance, learnt, known, weight, residual = 0.7, 0.2, 0.3, 2.0, 1.3
+    noise = (learnt + known) / weight
+    mean = alike * variance * residual / (variance + noise)
+    left = variance - (alike * variance) ** 2 / (variance + noise)
+    says = stream._Moved(
+        np.array([[residual]]), np.array([[variance]]), np.array([alike]), np.array([learnt])
+    )
+    moved = (learnt + says.known(np.array([[known]]), np.array([weight]))) / weight
+    assert_allclose(variance / (variance + moved) * says.residuals, mean)
+    assert_allclose(variance - variance**2 / (variance + moved), left)

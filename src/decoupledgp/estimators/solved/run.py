@@ -253,7 +253,7 @@ class SolvedRun(SolvedStream):
             return self.problem()
         first = table.take(chosen)
         self.cells.append(first.X, first.Y, first.weights, first.known)
-        cell = self._gather(table, places.numpy(), chosen)
+        cell = self._share_cells(table, places.numpy(), chosen)
         problem = self.problem()
         problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
         problem.row_noise = self.relative_noise(rows)
@@ -265,7 +265,7 @@ class SolvedRun(SolvedStream):
         index = chosen[nearest(places[some].numpy(), places[chosen].numpy())]
         return float(likeness(self.kernel.base_kernel, x[some], x[index]).mean())
 
-    def _gather(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _share_cells(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Let all rows join the nearest of those chosen, and move centres to the middle of their rows."""
         cell = nearest(places, places[chosen])
         used, cell = np.unique(cell, return_inverse=True)  # a repeated row leaves its twin empty
