@@ -8,7 +8,7 @@ from gpytorch.likelihoods import BernoulliLikelihood, LaplaceLikelihood, Student
 from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
-from decoupledgp.estimators.solved import SitesRun
+from decoupledgp.estimators.solved import SitesRun, run
 from decoupledgp.solvers import hyperparameters
 
 
@@ -79,6 +79,18 @@ def test_outliers_do_not_bend_the_mean(likelihood):
     assert errors[0] < errors[1]
     low, high = robust.predict_interval(NEW, 0.9, conformal=True)
     assert 0.84 < np.mean((low < Y_NEW) & (high > Y_NEW)) < 0.96
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_that_are_left_out_for_more_functions(which, monkeypatch):
+    """Too little work for all rows: some of them with a function each, or more that share functions."""
+    monkeypatch.setattr(run, "MOST_WORK", 10 * 1100**2)
+    monkeypatch.setattr(run, "best_share", lambda kernel, x, noise, shares: shares[which])
+    X, y = rows(3000, "labels")
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0).fit(X, y)
+    assert model.n_rows_ == 300 + 1100 * (1 + which)
+    assert model.n_mean_basis_ == (1400, 1324)[which]
+    assert np.sqrt(np.mean((model.predict(NEW) - chance(NEW)) ** 2)) < 0.1
 
 
 def test_more_rows_than_functions_and_two_outputs():

@@ -65,9 +65,30 @@ def test_its_intervals_cover_what_they_say():
     z = np.abs(Y_NEW - mean) / std
     assert 0.93 < (z < 1.96).mean() < 0.97
     assert 0.45 < (z < 0.674).mean() < 0.55
-    for conformal in (False, True):
+    for conformal in (None, False, True):
         low, high = fitted().predict_interval(NEW, 0.8, conformal=conformal)
         assert abs(((low < Y_NEW) & (high > Y_NEW)).mean() - 0.8) < 0.05
+
+
+def test_intervals_of_errors_that_are_not_normal():
+    """Uniform noise: the normal 95% interval holds all of it, that of the held-out rows 95%."""
+    rng = np.random.default_rng(1)
+    y, y_new = (rng.uniform(-1, 1, n) for n in (len(X), len(NEW)))
+    model = DecoupledGPRegressor(500, random_state=0).fit(X, y)
+    for level in (0.5, 0.8, 0.95):
+        low, high = model.predict_interval(NEW, level)
+        assert abs(np.mean((low < y_new) & (y_new < high)) - level) < 0.04
+    low, high = model.predict_interval(NEW, conformal=False)
+    assert np.mean((low < y_new) & (y_new < high)) > 0.99
+
+
+def test_held_out_rows_too_few_for_an_interval():
+    """400 of them say nothing of 99.9%: the normal width, and at least that of the worst."""
+    mean, std = fitted().predict(NEW, return_std=True)
+    worst = fitted().calibration_.scores[-1, 0]
+    _, high = fitted().predict_interval(NEW, 0.999)
+    assert_allclose((high - mean) / std, max(worst, 3.2905), rtol=1e-4)
+    assert np.isinf(fitted().predict_interval(NEW, 0.999, conformal=True)[1]).all()
 
 
 def test_few_rows_are_the_exact_gp():

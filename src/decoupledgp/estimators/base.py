@@ -57,28 +57,32 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.95, conformal: bool = False
+        self, X: Any, coverage: float = 0.95, conformal: bool | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of intervals that hold y with this probability.
 
-        By default those of a normal distribution with the predictive mean and standard deviation.
-        `conformal=True` takes the width, in standard deviations, that this share of the held-out rows
-        needed: it holds for exchangeable rows, whatever the distribution, up to what the model gained
-        by learning from them later. It needs a calibrated model (`calibration_`).
+        Where rows were held out (`calibration_`), the width is the one that this share of them needed, in
+        standard deviations: it holds for exchangeable rows, whatever the distribution, up to what the
+        model gained by learning from them later. If they are too few for that (99.9% of 100), it is the
+        normal distribution's, or that of the worst of them if that is more. Without held-out rows, and with
+        `conformal=False`, it is the normal distribution's. `conformal=True` is strict: it raises without
+        held-out rows, and the ends are infinite if they are too few.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must be between 0 and 1. Got {coverage!r}")
         check_is_fitted(self)
-        calibration = self._run.calibration
-        if not conformal:
-            width: Any = NormalDist().inv_cdf(0.5 + coverage / 2)
-        elif calibration is None:
+        calibration, normal = self._run.calibration, NormalDist().inv_cdf(0.5 + coverage / 2)
+        width: Any = normal
+        if calibration is None and conformal:
             raise ValueError(
                 "conformal intervals need rows that were held out; this model has none "
                 '(DecoupledGPRegressor with solver="sweeps" and over 1,024 rows does)'
             )
-        else:
+        if calibration is not None and conformal is not False:
             width = calibration.quantile(coverage)
+            if conformal is None:
+                too_few = np.maximum(calibration.scores[-1], normal)
+                width = np.where(np.isfinite(width), width, too_few)
             width = width[0] if self._y_is_flat else width
         mean, std = self.predict(X, return_std=True)
         return mean - width * std, mean + width * std

@@ -29,8 +29,8 @@ def maximise(
 
     `after_step` is called after every iteration with the parameters at it, and stops the climb by
     returning True. A point at which the objective does not exist (a matrix that is not positive
-    definite, an overflow) is treated as worse than all others. On an exception, Ctrl-C included,
-    the best values so far stay.
+    definite, an overflow, parameters that a distribution refuses) is treated as worse than all others.
+    On an exception, Ctrl-C included, the best values so far stay.
     """
     from scipy.optimize import minimize
 
@@ -45,6 +45,10 @@ def maximise(
             value = objective()
             grads = torch.autograd.grad(-value, list(parameters))
         except torch.linalg.LinAlgError:
+            return worst[0], np.zeros_like(vector)
+        except ValueError:  # a distribution refuses parameters that have underflowed
+            if np.isinf(best.loss):  # it is not the step that is wrong
+                raise
             return worst[0], np.zeros_like(vector)
         loss, gradient = -float(value.detach()), _flat(grads)
         if not (np.isfinite(loss) and np.isfinite(gradient).all()):

@@ -59,8 +59,16 @@ of climbs and units of the inputs; if time is limited, half of that, and fewer f
 AHEAD = 0.95
 """Share of the error with the given units that other units must come below."""
 
-TOLERATED = 0.01
-"""Share by which that error may be larger where the evidence is greater: such rows may be too far apart."""
+EVIDENT, PER_EVIDENCE, TOLERATED = 0.05, 0.1, 0.01
+"""Evidence per row by which shorter length-scales are ahead if that error does not speak against them. For
+more, their error may be larger, since such rows may be too far apart; for less, it has to be smaller: by so
+much of what the evidence is beyond, as a share of the error, and larger by the last at most."""
+
+SURE = 20.0
+"""Evidence in all by which a shorter length-scale must be ahead: climbs on few rows overfit them."""
+
+BEGIN_SHARE = 0.6
+"""Share of the time for climbs from all starts, each of which gets the same; the last one has the rest."""
 
 
 def learn_hyperparameters(
@@ -110,7 +118,7 @@ class _Climber:
         apart: bool,
     ):
         self.prior, self.rng, self.candidates, self.apart = prior, rng, candidates, apart
-        self.limited, self.end = bool(np.isfinite(seconds)), time.perf_counter() + seconds
+        self.limited, self.seconds = bool(np.isfinite(seconds)), seconds
         n_outputs = candidates[0].y.shape[1]
         self.count = max(GROUPS // n_outputs, GROUPS // 4)
         self.size = GROUP
@@ -134,16 +142,22 @@ class _Climber:
             groups = groups[:1]  # all rows, once
         some = self._some()
         first, ends = self.prior.values(), []
+        each = BEGIN_SHARE * self.seconds / (2 * len(self.candidates))
+        margin = max(MARGIN, SURE / sum(len(group) for group in groups))
         for rows in self.candidates:
             self.prior.set(first)
             smooth, short = (
-                self._climb(rows, groups, ROUNDS[0], values)
+                self._climb(rows, groups, ROUNDS[0], each, values)
                 for values in starts(self.prior, rows, groups)
             )
-            few, sound = rows.take(some), short.evidence > smooth.evidence + MARGIN
-            if sound:  # without structure all scales are alike, and the shortest explain noise
+            few, ahead = rows.take(some), short.evidence - smooth.evidence
+            sound = (
+                ahead > margin
+            )  # without structure all scales are alike, the shortest explain noise
+            if sound:
                 smooth, short = (self._compared(few, end) for end in (smooth, short))
-                sound = short.error < (1 + TOLERATED) * smooth.error
+                tolerated = min(TOLERATED, PER_EVIDENCE * (ahead - EVIDENT))
+                sound = short.error < (1 + tolerated) * smooth.error
             ends.append(short if sound else smooth)
         chosen = 0
         if len(ends) > 1:
@@ -157,21 +171,24 @@ class _Climber:
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
         places = coordinates(self.prior.kernel, rows.x)
+        left = (1 - BEGIN_SHARE) * self.seconds
         if self._is_noisy():
             count = max(self.count // NOISY_GROUPS_LESS, 1)
             groups = self._neighbourhoods(places, NOISY_GROUP, count)
-            self._climb(rows, groups, ROUNDS[0])
+            self._climb(rows, groups, ROUNDS[0], left)
         else:
             groups = self._neighbourhoods(places, self.size, self.count)
-            self._climb(rows, groups, ROUNDS[1])
+            self._climb(rows, groups, ROUNDS[1], left)
 
     def _climb(
         self,
         rows: Rows,
         groups: list[np.ndarray],
         iterations: int,
+        seconds: float,
         start: list[Tensor] | None = None,
     ) -> _End:
+        end = time.perf_counter() + seconds
         if start is not None:
             self.prior.set(start)
         free = self.prior.free
@@ -180,7 +197,7 @@ class _Climber:
             free,
             solver="lbfgs",
             max_iter=iterations,
-            after_step=lambda: time.perf_counter() > self.end,
+            after_step=lambda: time.perf_counter() > end,
         )
         evidence = float(GroupEvidence(self.prior, rows, groups, [])())
         return _End(evidence, self.prior.values())

@@ -33,9 +33,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, index: np.ndarray) -> Rows:
+    def take(self, index: np.ndarray | slice) -> Rows:
         """Return some of the rows."""
-        chosen = torch.from_numpy(index).to(self.x.device)
+        chosen = index if isinstance(index, slice) else torch.from_numpy(index).to(self.x.device)
         return Rows(self.x[chosen], self.y[chosen], self.weights[chosen], self.known[chosen])
 
     def noise(self, learnt: Float[Tensor, " p"]) -> Float[Tensor, "n p"]:

@@ -61,6 +61,10 @@ class Sites(NamedTuple):
     targets: Float[Tensor, "n p"]
     variances: Float[Tensor, "n p"]
 
+    def take(self, index: slice) -> Sites:
+        """Return some of the sites."""
+        return Sites(self.targets[index], self.variances[index])
+
     def towards(self, other: Sites, share: float) -> Sites:
         """Return the sites between, in natural parameters: a shorter step."""
         own, its = (1 - share) / self.variances, share / other.variances

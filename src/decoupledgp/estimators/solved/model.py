@@ -31,6 +31,10 @@ MOST_MEAN = 1 << 16
 MOST_COV = 512
 """M_β by default, if there are more rows than the exact posterior takes."""
 
+COV_ROWS, COV_ROWS_EACH = 1 << 16, 32
+"""Rows that the covariance is computed from at most, and for each of its functions if that is more; each
+stands for as many others as are left out."""
+
 EXACT_ROWS = 1024
 """Up to so many rows the covariance has a function for each: the exact GP."""
 
@@ -198,7 +202,10 @@ class SolvedModel(State):
             x, noise = problem.centres, problem.noise
         else:
             x, noise = problem.x, problem.row_noise
-        base = self.kernel.base_kernel
+        base, n_cov = self.kernel.base_kernel, len(self.posterior.cov_basis)
+        most = max(COV_ROWS, COV_ROWS_EACH * n_cov)
+        if len(x) > most:  # all are in random order
+            x, noise = x[:most], noise[:most] * (most / len(x))
         beta = self.posterior.cov_basis.at(base)
         solution = solve_covariance(beta, x, noise, prior_diagonal(base, x))
         self.posterior.cov_factor.copy_(solution.L)

@@ -28,13 +28,13 @@ from decoupledgp.estimators.solved.model import (
     Follow,
     Table,
 )
-from decoupledgp.estimators.solved.stream import ALIKE, SWEEPS_EXPECTED, SolvedStream
-from decoupledgp.kernels import likeness
+from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
 from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.selection import choose
+from decoupledgp.solvers.shares import Share, best_share
 from decoupledgp.solvers.sweeps import BLOCK, product_by_rows
 
 __all__ = ["Parts", "SolvedRun"]
@@ -142,8 +142,10 @@ class SolvedRun(SolvedStream):
         """Find hyper-parameters, mean, covariance and calibration."""
         self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock)
         kept = self.rows(parts.kept)
+        n_rows, n_functions = self.share(kept, clock)
+        kept, table = kept.take(slice(n_rows)), parts.kept.take(slice(n_rows))  # in random order
         held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
-        problem = self.gather(parts.kept, kept, clock)
+        problem = self.gather(table, kept, n_functions)
         self.rebuild(problem)
         watch = (held.x, held.y) if len(held) else None
         fitted = self.cell_rows() if problem.x is None else kept
@@ -230,27 +232,29 @@ class SolvedRun(SolvedStream):
             self.x_scaler.warp = warp
             log.info("skewed inputs are warped")
 
-    def gather(self, table: Table, rows: Rows, clock: Clock) -> MeanProblem:
-        """Make the cells: a row each, or the surroundings of as many as there is room for.
+    def share(self, rows: Rows, clock: Clock) -> Share:
+        """Return how many of the rows to learn from, with how many functions; the others are forgotten."""
+        work, most = self._work(rows.x, clock), min(len(rows), self.most_mean)
+        share = Share(len(rows), min(most, _functions(work, len(rows))))
+        alone = int(min(most, (work / SWEEPS_EXPECTED) ** 0.5))
+        if alone > share.functions:  # leaving rows out would pay for more functions
+            counts = [alone << k for k in range(20) if alone << k < len(rows)]
+            shares = [Share(n, min(n, most, _functions(work, n))) for n in counts]
+            noise = float((1 / (1 / self.relative_noise(rows)).mean(0)).mean())
+            share = best_share(self.kernel.base_kernel, rows.x, noise, [*shares, share])
+        if share.rows < len(rows):
+            log.info("%s random rows of %s are learnt from", f"{share.rows:,}", f"{len(rows):,}")
+            self.n_rows -= len(rows) - share.rows
+        return share
 
-        Where cells would be wide, and the work rather than the memory is the limit, more rows with a
-        cell of their own tell more than all of them blurred: the others are left out.
-        """
-        work = self._work(rows.x, clock)
-        m = min(len(rows), self.most_mean, _functions(work, len(rows)))
-        if m == len(rows):
+    def gather(self, table: Table, rows: Rows, n_functions: int) -> MeanProblem:
+        """Make the cells: a row each, or the surroundings of as many as there are functions."""
+        if n_functions == len(rows):
             self.cells.append(table.X, table.Y, table.weights, table.known)
             return self.problem()
         places = coordinates(self.kernel, rows.x)
         how = self.sizes.basis_choice
-        chosen = choose(self.kernel.base_kernel, places, rows.x, m, how, self.rng)
-        alone = int(min(self.most_mean, (work / SWEEPS_EXPECTED) ** 0.5))
-        if alone > m and self._likeness(rows.x, places, chosen) < ALIKE:
-            few = table.take(slice(alone))  # the rows are in random order
-            self.n_rows -= len(table) - alone
-            log.info("%s random rows of %s are learnt from", f"{alone:,}", f"{len(table):,}")
-            self.cells.append(few.X, few.Y, few.weights, few.known)
-            return self.problem()
+        chosen = choose(self.kernel.base_kernel, places, rows.x, n_functions, how, self.rng)
         first = table.take(chosen)
         self.cells.append(first.X, first.Y, first.weights, first.known)
         cell = self._share_cells(table, places.numpy(), chosen)
@@ -258,12 +262,6 @@ class SolvedRun(SolvedStream):
         problem.x, problem.y, problem.cell = rows.x, rows.y, torch.from_numpy(cell)
         problem.row_noise = self.relative_noise(rows)
         return problem
-
-    def _likeness(self, x: Tensor, places: Tensor, chosen: np.ndarray) -> float:
-        """Return the mean correlation of f at some rows with f at the nearest of those chosen."""
-        some = self.rng.integers(len(x), size=min(len(x), 1000))
-        index = chosen[nearest(places[some].numpy(), places[chosen].numpy())]
-        return float(likeness(self.kernel.base_kernel, x[some], x[index]).mean())
 
     def _share_cells(self, table: Table, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Let all rows join the nearest of those chosen, and move centres to the middle of their rows."""

@@ -124,8 +124,12 @@ class SitesRun(SolvedRun):
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
         kept, sites = self._first_sites(parts.kept, clock)
+        n_rows, n_functions = self.share(self._with(kept, sites), clock)
+        first = slice(n_rows)  # rows are in random order
+        kept, sites, table = kept.take(first), sites.take(first), parts.kept.take(first)
         held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
-        problem = self.gather(self._table(parts.kept, sites), self._with(kept, sites), clock)
+        rows = self._with(kept, sites)
+        problem = self.gather(self._table(table, sites), rows, n_functions)
         self.rebuild(problem)
         a, share, former = None, 1.0, -np.inf
         for number in range(ROUNDS):

@@ -1,0 +1,34 @@
+"""Climbing where the objective does not exist everywhere."""
+
+import pytest
+import torch
+
+from decoupledgp.learners.batch import maximise
+
+
+def climb(objective, start):
+    p = torch.nn.Parameter(torch.tensor([float(start)], dtype=torch.float64))
+    maximise(lambda: objective(p), [p], solver="lbfgs", max_iter=50, after_step=lambda: False)
+    return p.item()
+
+
+@pytest.mark.parametrize("error", [ValueError, torch.linalg.LinAlgError, None])
+def test_points_at_which_it_does_not_exist_are_stepped_back_from(error):
+    """A line search tries 40 times the distance to the top; beyond 5 there is nothing."""
+
+    def objective(p):
+        if p.item() > 5:
+            if error:
+                raise error("no such point")
+            return p.sum() * torch.nan
+        return -20 * (p - 2).square().sum()
+
+    assert abs(climb(objective, -1) - 2) < 1e-3
+
+
+def test_an_objective_that_never_exists_says_so():
+    def objective(p):
+        raise ValueError("shapes do not fit")
+
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        climb(objective, 0)
