@@ -14,16 +14,19 @@ def climb(objective, start):
 
 @pytest.mark.parametrize("error", [ValueError, torch.linalg.LinAlgError, None])
 def test_points_at_which_it_does_not_exist_are_stepped_back_from(error):
-    """A line search tries 40 times the distance to the top; beyond 5 there is nothing."""
+    """A slope of one for a long way makes the steps long; the top is at 2 - log(3)/3, the end at 2.5."""
+    tried = []
 
     def objective(p):
-        if p.item() > 5:
+        tried.append(p.item())
+        if p.item() > 2.5:
             if error:
                 raise error("no such point")
             return p.sum() * torch.nan
-        return -20 * (p - 2).square().sum()
+        return (p - torch.exp(3 * (p - 2))).sum()
 
-    assert abs(climb(objective, -1) - 2) < 1e-3
+    assert abs(climb(objective, -50) - 1.6338) < 1e-2
+    assert max(tried) > 2.5
 
 
 def test_an_objective_that_never_exists_says_so():
