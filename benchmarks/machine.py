@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 import torch
 
 import decoupledgp
+
+
+def commit() -> str | None:
+    """Return the commit of the code that runs, with a "+" if it was changed since; None if unknown."""
+    folder = Path(__file__).parent
+    try:
+        name, changes = (
+            subprocess.run(
+                ["git", *words], cwd=folder, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (
+                ("rev-parse", "--short=12", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return name + ("+" if changes else "")
 
 
 def describe() -> str:

@@ -19,11 +19,10 @@ MEASURES = {"bound": "bound on test rows, 10⁵", "nmse": "nMSE"}
 
 
 def figure_3_output(results: Results, data: str) -> int | None:
-    """Return the output to show: the last with a curve, the ninth of MUJOCO1 being the paper's."""
-    for output in reversed(outputs_of(data)):
-        if any(results.curve(data, output, system) for system in ONLINE):
-            return output
-    return None
+    """Return the output with most curves; of several the last, the ninth of MUJOCO1 being the paper's."""
+    curves = {k: sum(bool(results.curve(data, k, s)) for s in ONLINE) for k in outputs_of(data)}
+    most = max(curves.values())
+    return max(k for k, count in curves.items() if count == most) if most else None
 
 
 def draw_figure_3(results: Results, data: str, output: int, path: Path) -> None:

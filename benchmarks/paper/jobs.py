@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
-from benchmarks.machine import describe
+from benchmarks.machine import commit, describe
 from benchmarks.paper.data import Sources, load, outputs_of
 from benchmarks.paper.protocol import PROTOCOLS, Protocol
 from benchmarks.paper.records import Key, Records
@@ -47,16 +48,20 @@ def wanted(
     seeds: Iterable[int],
     protocol: Protocol,
 ) -> Iterator[Job]:
-    """Yield all jobs: per set and seed the systems in the order of `SYSTEMS`."""
+    """Yield all jobs: per set and seed first output by output, then systems that get all at once.
+
+    Systems are in the order of `SYSTEMS`, so that a run cut short has outputs to compare them on.
+    """
     chosen = outputs or protocol.outputs
     for data in sets:
         numbers = tuple(k for k in outputs_of(data) if chosen is None or k in chosen)
         for seed in seeds:
-            for system in (name for name in SYSTEMS if name in set(systems)):
-                groups = [numbers] if SYSTEMS[system].joint else [(number,) for number in numbers]
-                for group in groups:
-                    if group:
-                        yield Job(data, group, system, seed, protocol.name)
+            names = [name for name in SYSTEMS if name in set(systems)]
+            alone = [name for name in names if not SYSTEMS[name].joint]
+            for number, system in product(numbers, alone):
+                yield Job(data, (number,), system, seed, protocol.name)
+            for system in (name for name in names if SYSTEMS[name].joint and numbers):
+                yield Job(data, numbers, system, seed, protocol.name)
 
 
 def run(
@@ -120,6 +125,7 @@ def measure(sources: Sources, job: Job) -> list[dict[str, Any]]:
         "megabytes": round(peak_megabytes()) if protocol.apart else None,
         "date": date.today().isoformat(),
         "machine": describe(),
+        "commit": commit(),
     }
     return [
         {**job.key(output)._asdict(), **result, **about}

@@ -42,7 +42,7 @@ class Protocol:
     checkpoints: int = 20
     curve_rows: int = 4096
     """Test rows that a checkpoint looks at; the final numbers are of all."""
-    sets: tuple[str, ...] = ("mujoco1", "mujoco2", "mujoco1-change", "kuka", "kuka1", "kuka2")
+    sets: tuple[str, ...] = ("mujoco1", "kuka", "mujoco1-change", "mujoco2", "kuka1", "kuka2")
     outputs: tuple[int, ...] | None = None
     """Outputs that are learnt, from 1; None is all."""
     apart: bool = True

@@ -1,4 +1,4 @@
-"""The numbers of Cheng & Boots (NIPS 2017): table 2 and the tables of appendix E, as printed.
+"""The numbers of Cheng & Boots (NIPS 2017): table 2 and the tables of appendix D, as printed.
 
 Bounds are in 10⁵ and on held-out rows. Rows are the outputs Y_1, Y_2, ...; columns are the systems
 in the order of `SYSTEMS`. The means and standard deviations that the paper prints below each table

@@ -11,10 +11,13 @@ import torch
 
 from benchmarks.paper.evaluate import held_out_bound
 
-__all__ = ["best_rate", "choose_rate"]
+__all__ = ["BROKE_DOWN", "best_rate", "choose_rate"]
 
 ROWS = 4096
 """Training rows that the bound is looked at with."""
+
+BROKE_DOWN = (torch.linalg.LinAlgError, FloatingPointError, ValueError)
+"""What a model raises whose steps were too long: no Cholesky factor, or a bound that is not finite."""
 
 
 def choose_rate(
@@ -35,7 +38,7 @@ def choose_rate(
         try:
             model = make(rate).fit(X, y)
             bounds[rate] = float(held_out_bound(model, X[rows], y[rows], len(X))[0])
-        except torch.linalg.LinAlgError:
+        except BROKE_DOWN:
             bounds[rate] = -math.inf
     reached = {str(r): bound if math.isfinite(bound) else None for r, bound in bounds.items()}
     return best_rate(bounds), reached

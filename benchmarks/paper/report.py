@@ -34,6 +34,11 @@ ALONE = {
     "seconds": "seconds of learning (several outputs at once: each one's share)",
     "rate": "γ_0 chosen",
 }
+BESIDE = (
+    *("n_train", "n_test", "megabytes", "iterations", "steps", "outputs_at_once"),
+    *("n_mean_basis", "n_cov_basis", "seconds_choosing", "rates", "broken", "date", "commit"),
+)
+"""What else a line of the CSV has."""
 BOUND_NOTE = (
     "Bounds are (N/n) Σ E[log p(y | f)] - KL on test rows with N the training rows, in units in which "
     "the targets have variance 1. The paper does not say in which units its targets are. It cannot be "
@@ -45,16 +50,22 @@ BOUND_NOTE = (
 )
 
 
+UNEQUAL = (
+    "These means are not over the same outputs: the systems can be compared by output only, below."
+)
+
+
 def write_report(records: Iterable[dict[str, Any]], protocol: Protocol, folder: Path) -> list[Path]:
     """Write `paper.md`, `paper.csv`, `curves.csv` and `paper.html`; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     results = Results(records, protocol.name)
+    sets = [name for name in SETS if name in protocol.sets or name in results.sets]
     blocks = [
         *_front(results, protocol),
         *_data(results),
-        *_table_2(results),
+        *_table_2(results, sets),
         *_figures(results, folder),
-        *_complete(results),
+        *_complete(results, sets),
     ]
     paths = [folder / name for name in ("paper.md", "paper.html", "paper.csv", "curves.csv")]
     paths[0].write_text(to_markdown(blocks))
@@ -73,7 +84,7 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
         Heading(TITLE, 1),
         Text(
             "The experiments of Cheng & Boots (NIPS 2017): table 2, the complete tables of its "
-            f"appendix, and figures 1 and 3. Command: python -m benchmarks.paper{flag}. Seeds: "
+            f"appendix D, and figures 1 and 3. Command: python -m benchmarks.paper{flag}. Seeds: "
             f"{seeds or 'none'}. {len(records)} results. A cell says “{NOT_RUN}” where there is none."
         ),
         Text(
@@ -83,8 +94,9 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
             f"{p.gpr_rows:,} rows, both with at most {p.batch_iterations} iterations of conjugate "
             f"gradient. γ_0 is the one of 0.1, 0.01 and 0.001 with the best bound on training rows "
             f"after {p.trial} iterations. Our defaults (all outputs in one model) and GPyTorch's SVGP "
-            f"(M = {p.svi:,}, Adam) get the seconds that SVDGP took, without those of its choice of "
-            "γ_0; a step that has begun is finished. Boosting and linear regression run as they come."
+            f"(M = {p.svi:,}, natural gradient) get the seconds that SVDGP took, without those of its "
+            "choice of γ_0; a step that has begun is finished. Boosting and linear regression run as they "
+            "come."
         ),
     ]
     if p.name != "paper":
@@ -111,17 +123,16 @@ def _data(results: Results) -> list[Block]:
     return [Heading("Data"), Table(head, rows)]
 
 
-def _table_2(results: Results) -> list[Block]:
+def _table_2(results: Results, sets: list[str]) -> list[Block]:
     """Mean and standard deviation over outputs, beside the paper's."""
     blocks: list[Block] = [Heading("Table 2: mean ± standard deviation over outputs")]
-    if not results.sets:
-        return [*blocks, Text(NOT_RUN)]
     head = ["system", "outputs run", "nMSE", "the paper's", "bound, 10⁵", "the paper's"]
     head += ["NLL", "95% coverage", "seconds per output"]
-    for data in results.sets:
-        rows = []
+    for data in sets:
+        rows, counts = [], set()
         for system, about in SYSTEMS.items():
             ran = results.over_outputs(data, system, "nmse")[1]
+            counts |= {ran} - {0}
             cells = [about.title, f"{ran} of {SETS[data].n_outputs}"]
             for measure in NAMES:
                 cells.append(results.summary(data, system, measure))
@@ -133,6 +144,8 @@ def _table_2(results: Results) -> list[Block]:
                 )
             rows.append(cells)
         blocks += [Heading(SETS[data].title, 3), Text(_caveat(data)), Table(head, rows)]
+        if len(counts) > 1:
+            blocks.append(Text(UNEQUAL))
     return [*blocks, Text(BOUND_NOTE)]
 
 
@@ -171,10 +184,10 @@ def _figures(results: Results, folder: Path) -> list[Block]:
     return blocks
 
 
-def _complete(results: Results) -> list[Block]:
+def _complete(results: Results, sets: list[str]) -> list[Block]:
     """The appendix: every output of every system."""
     blocks: list[Block] = [Heading("Complete results")]
-    for data in results.sets:
+    for data in sets:
         blocks += [Heading(SETS[data].title, 3), Text(_caveat(data))]
         for measure, title in NAMES.items():
             blocks += [Text(f"{title}:"), _beside_paper(results, data, measure)]
@@ -205,7 +218,7 @@ def _beside_paper(results: Results, data: str, measure: str) -> Table:
             row.append(results.cell(data, k, system, measure))
         complete = len(values) == SETS[data].n_outputs
         for line, value in zip(last, _mean_and_std(values), strict=True):
-            line.append(number(measure, value if complete else None))
+            line.append(number(measure, value) if complete else NOT_RUN if not values else "–")
         if published_cell(data, 1, system, measure) == "–":
             continue
         head.append("the paper's")
@@ -225,7 +238,7 @@ def _long_rows(results: Results) -> list[dict[str, Any]]:
     lines = []
     for record in results.records:
         line = {key: record.get(key) for key in ("data", "output", "system", "seed", "size")}
-        for key in ("nmse", "bound", *ALONE, "n_train", "n_test", "megabytes", "date"):
+        for key in ("nmse", "bound", *ALONE, *BESIDE):
             line[key] = record.get(key)
         for measure in NAMES:
             paper = published_cell(record["data"], record["output"], record["system"], measure)

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.paper import peers
 from benchmarks.paper.evaluate import Curve, scores
 from benchmarks.paper.protocol import RATES, Protocol
-from benchmarks.paper.rates import choose_rate
+from benchmarks.paper.rates import BROKE_DOWN, choose_rate
 from decoupledgp import (
     DecoupledGPRegressor,
     ExactGPRegressor,
@@ -62,17 +62,31 @@ def online_model(name: str, p: Protocol, seed: int, rate: float, **options: Any)
 
 
 def _online(name: str, split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
-    """Choose γ_0, then learn from scratch with it; the seconds are those of the run alone."""
+    """Choose γ_0, then learn from scratch with it; the seconds are those of the run alone.
+
+    Should that break down on the way, the next smaller γ_0 is taken, and the result says so.
+    """
     X, y = split.X_train, split.y_train[:, 0]
     begun = time.perf_counter()
     rate, reached = choose_rate(
         lambda rate: online_model(name, p, seed, rate, max_iter=p.trial), X, y, RATES, seed
     )
     choosing = time.perf_counter() - begun
-    curve = _curve(split, p, seed, p.iterations)
-    model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
-    result = _fitted(model, curve, split)
-    result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing}
+    broken: list[float] = []
+    while True:
+        curve = _curve(split, p, seed, p.iterations)
+        model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
+        try:
+            result = _fitted(model, curve, split)
+        except BROKE_DOWN:
+            smaller = [other for other in RATES if other < rate]
+            if not smaller:
+                raise
+            broken.append(rate)
+            rate = max(smaller)
+        else:
+            break
+    result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing, "broken": broken}
     return result
 
 

@@ -35,6 +35,8 @@ def test_systems_of_one_output_come_apart_and_joint_ones_together():
     assert [job.outputs for job in jobs if job.system == "svdgp"] == [(1,), (9,), (1,)]
     assert [job.outputs for job in jobs if job.system == "defaults"] == [(1, 9), (1,)]
     assert [job.data for job in all_jobs(["svi"], [8, 9])] == ["mujoco1", "mujoco1"]
+    order = [(job.system, job.outputs) for job in all_jobs(["svi", "svdgp", "defaults"])[:5]]
+    assert order == [(s, (k,)) for k in (1, 9) for s in ("svdgp", "svi")] + [("defaults", (1, 9))]
 
 
 def test_a_second_run_does_nothing(tmp_path: Path):
@@ -75,7 +77,7 @@ def test_timed_systems_get_the_sum_of_svdgp_and_wait_for_it(tmp_path: Path):
     for output in (1, 9):
         records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), seconds=10.0 + output))
     assert run(jobs, records, measured) == []
-    assert [job.seconds for job in measured.jobs] == [30.0, 11.0, 19.0]
+    assert [job.seconds for job in measured.jobs] == [11.0, 19.0, 30.0]
 
 
 def test_half_a_line_is_run_again_and_a_wrong_one_is_named(tmp_path: Path):

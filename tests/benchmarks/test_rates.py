@@ -32,10 +32,11 @@ def test_a_choice_between_real_runs_is_the_one_with_the_best_bound():
     assert reached[str(rate)] == max(reached.values())
 
 
-def test_a_run_that_breaks_down_is_not_chosen():
+@pytest.mark.parametrize("error", [torch.linalg.LinAlgError, ValueError, FloatingPointError])
+def test_a_run_that_breaks_down_is_not_chosen(error):
     class Broken:
         def fit(self, X, y):
-            raise torch.linalg.LinAlgError("not positive definite")
+            raise error("not positive definite, or not finite")
 
     def make(rate):
         return Broken() if rate == 0.1 else SVGPRegressor(5, learning_rate=rate, max_iter=2)

@@ -47,6 +47,14 @@ def test_a_report_without_results_says_so(folder: Path):
     markdown = write_report([], TOY, folder)[0].read_text()
     assert "0 results" in markdown
     assert "Figure 3: not run" in markdown
+    assert "0.072 ± 0.013" in markdown  # the paper's numbers stand there all the same
+
+
+def test_means_over_unequal_outputs_are_not_set_side_by_side(folder: Path):
+    records = [*complete("mujoco1", 9, ["svdgp"]), *complete("mujoco1", 2, ["svi"])]
+    assert "not over the same outputs" in write_report(records, TOY, folder)[0].read_text()
+    equal = complete("mujoco1", 9, ["svdgp", "svi"])
+    assert "not over the same outputs" not in write_report(equal, TOY, folder)[0].read_text()
 
 
 def test_a_report_holds_our_numbers_and_the_papers(folder: Path):

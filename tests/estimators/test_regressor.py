@@ -14,6 +14,7 @@ from decoupledgp import DecoupledGPRegressor
 from decoupledgp.data import shuffled_batches
 from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.settings import resolve
+from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior
 
 RNG = np.random.default_rng(0)
@@ -302,6 +303,25 @@ def test_paper_preset():
     assert settings.max_iter == 7
     assert resolve(DecoupledGPRegressor(preset="paper").get_params()).max_iter == 2000
     assert settings.basis == "multiscale"
+    assert settings.natural_rate is None
+    given = DecoupledGPRegressor(preset="paper", natural_rate=np.float32(0.25)).get_params()
+    assert type(resolve(given).natural_rate) is float
+
+
+@pytest.mark.parametrize(("preset", "expected"), [(None, [40, 80, 120]), ("paper", [120] * 3)])
+def test_the_papers_bound_has_the_tables_rows_from_the_first_step(preset, expected, monkeypatch):
+    """By itself N is the rows seen so far."""
+    observe, totals = OnlineLearner.observe, []
+
+    def spy(self, *rows, n_total, **options):
+        totals.append(n_total)
+        return observe(self, *rows, n_total=n_total, **options)
+
+    monkeypatch.setattr(OnlineLearner, "observe", spy)
+    model = small(preset=preset, max_iter=3, batch_size=40).fit(X[:120], Y[:120])
+    assert totals == expected
+    model.partial_fit(X[:7], Y[:7])
+    assert totals[3:] == [127]
 
 
 def test_progress_bar_goes_to_standard_error(capfd):

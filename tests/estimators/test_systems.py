@@ -213,6 +213,18 @@ def test_the_papers_sizes():
 
 
 @online
+def test_the_papers_steps(kind):
+    """With the preset natural gradients and mirror ascent take Adam's steps, γ_0 / (1 + 0.1 √t)."""
+    settings = {"max_iter": 3, "learning_rate": 0.5, "random_state": 0}
+    learner = kind(20, preset="paper", **settings).fit(X, Y)._run.online.learner
+    assert_allclose([learner.rate(t) for t in (1, 100)], [0.5 / 1.1, 0.25])
+    own = kind(20, preset="paper", natural_rate=0.3, **settings).fit(X, Y)._run.online.learner
+    assert own.rate(100) == 0.3
+    usual = kind(20, **settings).fit(X, Y)._run.online.learner
+    assert usual.rate(100) == 0.1
+
+
+@online
 def test_online_systems_learn_online_as_from_a_table(kind):
     """Fed the minibatches of `fit`'s first pass, `partial_fit` ends at the same model."""
     settings = {"batch_size": 20, "basis_increment": 10, "random_state": 0}

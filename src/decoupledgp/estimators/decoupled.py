@@ -74,8 +74,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         How the model is found. "sweeps" is for the decoupled family on inducing points; None is
         "sweeps" where it can be.
     max_seconds : float, default=None
-        Time for `fit`, for "sweeps": fewer mean functions and sweeps where it is short. A step that
-        has begun is finished, so that it can be missed on tables of many thousand rows.
+        Time for `fit`, for "sweeps": fewer rows, mean functions and sweeps where it is short, and more
+        than by default where it is long. A step that has begun is finished, so that it can be missed
+        on tables of many thousand rows.
     half_life : float, default=None
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     warp_inputs : bool, default=None
@@ -129,7 +130,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         Each is called as `callback(model, record)` after every recorded step; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes for whatever is not given explicitly.
+        "paper" gives the paper's sizes and steps for whatever is not given explicitly, and weighs the
+        likelihood in `fit` by the rows of the table, not by those seen so far.
 
     Attributes
     ----------

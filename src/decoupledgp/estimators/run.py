@@ -124,8 +124,11 @@ class Run(State):
         if self.standardises_targets:
             self.y_scaler.update(Y)
         candidates = None if self._lent is None else ~self._lent[index]
+        n_total = self.n_rows
+        if self._seen is not None and self.settings.whole_table:
+            n_total = len(self._seen)
         result, lent = self.online.observe(
-            *self.tensors(X, Y), n_total=self.n_rows, candidates=candidates
+            *self.tensors(X, Y), n_total=n_total, candidates=candidates
         )
         if self._lent is not None and index is not None:
             self._lent[index[lent]] = True

@@ -31,8 +31,11 @@ class Settings:
     """|S|."""
     learning_rate: float = 0.1
     """γ_0."""
-    natural_rate: float = 0.1
-    """Step of the natural gradient, where there is one."""
+    natural_rate: float | None = 0.1
+    """Step of the natural gradient, where there is one; None is γ_t."""
+    whole_table: bool = False
+    """Whether N is the table's from `fit`'s first step on, and not the rows seen so far, with which
+    `partial_fit` on the same minibatches ends at the same model."""
     basis: str = "multiscale"
     mean_preconditioner: str = "jacobi"
     """How a is parametrised."""
@@ -43,8 +46,9 @@ class Settings:
 PRESETS: dict[str | None, Settings] = {
     None: Settings(),
     # Section 4: M_α = 128², M_β = 128, T = 2000, N_m = 1024, N_Δ = 128; columns of K_α are sampled
-    # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set.
-    "paper": Settings(n_mean_basis=128**2, max_iter=2000),
+    # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set; γ_t is
+    # "the step-size for each stochastic algorithm", natural gradients' and mirror ascent's too.
+    "paper": Settings(n_mean_basis=128**2, max_iter=2000, natural_rate=None, whole_table=True),
 }
 
 
@@ -53,7 +57,7 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     settings = PRESETS[params["preset"]]
     defaults = asdict(settings)
     given = {
-        name: type(default)(params[name])  # a NumPy number becomes Python's
+        name: (float if default is None else type(default))(params[name])  # no NumPy numbers
         for name, default in defaults.items()
         if params.get(name) is not None
     }

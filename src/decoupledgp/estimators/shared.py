@@ -123,7 +123,8 @@ class SVGPRegressor(_SharedGPRegressor):
     learning_rate : float, default=None
         γ_0 of Adam's schedule γ_0 / (1 + 0.1 √t): 0.1 by default.
     natural_rate : float, default=None
-        Step of the natural gradient, 0.1 by default; 1 forgets all but the present minibatch.
+        Step of the natural gradient, 0.1 by default; 1 forgets all but the present minibatch. With
+        `preset="paper"` it is Adam's, γ_t.
     device : str, default=None
         PyTorch device to learn on; None is the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -134,7 +135,8 @@ class SVGPRegressor(_SharedGPRegressor):
         Each is called as `callback(model, record)` after every recorded step; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes for whatever is not given explicitly.
+        "paper" gives the paper's sizes and steps for whatever is not given explicitly, and weighs the
+        likelihood in `fit` by the rows of the table, not by those seen so far.
 
     Attributes
     ----------
@@ -185,7 +187,8 @@ class IncrementalGPRegressor(_SharedGPRegressor):
     learning_rate : float, default=None
         γ_0 of Adam's schedule γ_0 / (1 + 0.1 √t): 0.1 by default.
     natural_rate : float, default=None
-        γ of mirror ascent, 0.1 by default; 1 forgets all but the present minibatch.
+        γ of mirror ascent, 0.1 by default; 1 forgets all but the present minibatch. With
+        `preset="paper"` it is Adam's, γ_t.
     device : str, default=None
         PyTorch device to learn on; None is the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -196,7 +199,8 @@ class IncrementalGPRegressor(_SharedGPRegressor):
         Each is called as `callback(model, record)` after every recorded step; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes for whatever is not given explicitly.
+        "paper" gives the paper's sizes and steps for whatever is not given explicitly, and weighs the
+        likelihood in `fit` by the rows of the table, not by those seen so far.
 
     Attributes
     ----------

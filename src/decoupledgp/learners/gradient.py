@@ -56,7 +56,7 @@ class GradientLearner:
         """Take over parameters that became longer; Adam's moments of the old entries are kept.
 
         New entries start with zero moments. Adam counts steps per tensor, so its bias correction
-        treats them as old; after a few steps the moments have forgotten that.
+        treats them as old, and for some tens of steps theirs are longer, up to about twice.
         """
         group = self.optimizer.param_groups[0]
         current = dict(self.model.named_parameters())

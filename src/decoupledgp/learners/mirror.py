@@ -47,7 +47,8 @@ class MirrorLearner(NaturalLearner):
         gradients = torch.autograd.grad(-seen.bound, rest, allow_unused=True) if rest else ()
         everything = torch.arange(len(self.posterior.basis), device=self.posterior.shift.device)
         old = self._functions(self.posterior.basis.take(everything))
-        target = Target.of_step(q, old, x, seen, n_total / len(x), self.natural_rate)
+        scale, rate = n_total / len(x), self.rate(iteration)
+        target = Target.of_step(q, old, x, seen, scale, rate)
         moving = [p for p in self.posterior.basis.parameters() if p.requires_grad]
         if moving:
             closeness = target.closeness(self._functions(self.posterior.basis))

@@ -13,7 +13,13 @@ from gpytorch.likelihoods import Likelihood
 from jaxtyping import Float
 from torch import Tensor
 
-from decoupledgp.learners.gradient import GradientLearner, StepResult, finite_bound, nmse
+from decoupledgp.learners.gradient import (
+    GradientLearner,
+    StepResult,
+    finite_bound,
+    nmse,
+    paper_schedule,
+)
 from decoupledgp.likelihoods import expected_log_prob
 from decoupledgp.posteriors import ResidualMeasure, SharedMeasure, SharedPosterior
 
@@ -33,6 +39,8 @@ class Seen(NamedTuple):
 class NaturalLearner(GradientLearner):
     """Moves Λ and h by natural gradients; basis, kernel and likelihood by Adam.
 
+    A `natural_rate` of None is Adam's step γ_t.
+
     The cost of a step is O(P M² (n + M) + D M (n + M)), and for M_r residual functions
     O(D M_r (n + M + |S|)) more.
     """
@@ -45,13 +53,19 @@ class NaturalLearner(GradientLearner):
         likelihood: Likelihood,
         *,
         learning_rate: float,
-        natural_rate: float,
+        natural_rate: float | None,
         kl_batch_size: int = 1024,
     ):
         super().__init__(
             posterior, likelihood, learning_rate=learning_rate, kl_batch_size=kl_batch_size
         )
         self.natural_rate = natural_rate
+
+    def rate(self, iteration: int) -> float:
+        """Return the step of the natural gradient: constant, or γ_t."""
+        if self.natural_rate is None:
+            return paper_schedule(iteration, self.learning_rate)
+        return self.natural_rate
 
     def step(
         self,
@@ -67,7 +81,7 @@ class NaturalLearner(GradientLearner):
         seen = self.look(q, x, y, n_total, rng)
         targets = natural_targets(q, seen, n_total / len(x))
         self.ascend(seen.bound, iteration)
-        self.posterior.mix(self.natural_rate, *targets)
+        self.posterior.mix(self.rate(iteration), *targets)
         return StepResult(seen.bound.item(), nmse(seen.mean, y))
 
     def look(

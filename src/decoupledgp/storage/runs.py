@@ -248,7 +248,8 @@ def _settings(content: dict[str, Any]) -> Settings:
     defaults = {field.name: field.default for field in fields(Settings)}
     for name, value in content.items():
         same = isinstance(value, int | float) == isinstance(defaults[name], int | float)
-        require(same or defaults[name] is None, f"setting {name}")
+        missing = value is None and name == "natural_rate"
+        require(same or missing, f"setting {name}")
     return Settings(**content)
 
 
