@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
 from decoupledgp.data import require_groups
-from decoupledgp.estimators.solved import SolvedRun
+from decoupledgp.estimators.solved import SolvedRun, run
 from decoupledgp.solvers import hyperparameters
 
 
@@ -99,6 +99,33 @@ def test_a_stream_after_groups_keeps_their_calibration(tmp_path):
     model.save(tmp_path / "model.gp")
     model = DecoupledGPRegressor.load(tmp_path / "model.gp").partial_fit(more, further)
     assert_array_equal(model.calibration_.latent, before.latent)
+
+
+def test_groups_of_which_there_is_no_work_for_all_are_thinned_alike(monkeypatch):
+    monkeypatch.setattr(run, "MOST_WORK", 10 * 1100**2)
+    monkeypatch.setattr(run, "best_share", lambda kernel, x, noise, shares: shares[0])
+    X, y, groups = walks(n_groups=40, each=100)
+    model = DecoupledGPRegressor(random_state=0).fit(X, y, groups=groups)
+    assert model.n_rows_ == 1100 + -(-400 * 1100 // 3600)
+    assert model.n_mean_basis_ <= model.n_rows_
+
+
+def test_units_are_compared_on_other_groups(monkeypatch):
+    """The rows that decide about a power transform are of groups that the predicting ones are not of."""
+    trials = []
+
+    def error(self, rows, end):
+        trials.append([self.groups[part] for part in self.trial])
+        return 1.0
+
+    monkeypatch.setattr(hyperparameters._Climber, "_error", error)
+    X, y, groups = walks()
+    DecoupledGPRegressor(random_state=0).fit(np.exp(2 * X), y, groups=groups)
+    assert trials
+    for learnt, held in trials:
+        assert len(learnt) > 300
+        assert len(held) > 100
+        assert not set(learnt) & set(held)
 
 
 def test_other_likelihoods_take_groups():

@@ -84,12 +84,12 @@ def test_outliers_do_not_bend_the_mean(likelihood):
 @pytest.mark.parametrize("which", [0, 1])
 def test_rows_that_are_left_out_for_more_functions(which, monkeypatch):
     """Too little work for all rows: some of them with a function each, or more that share functions."""
-    monkeypatch.setattr(run, "MOST_WORK", 10 * 1100**2)
+    monkeypatch.setattr(run, "MOST_WORK", 10 * 1600**2)
     monkeypatch.setattr(run, "best_share", lambda kernel, x, noise, shares: shares[which])
     X, y = rows(3000, "labels")
     model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0).fit(X, y)
-    assert model.n_rows_ == 300 + 1100 * (1 + which)
-    assert model.n_mean_basis_ == (1400, 1324)[which]
+    assert model.n_rows_ == (1900, 3000)[which]
+    assert 0 <= (1900, 1449)[which] - model.n_mean_basis_ <= 5  # a cell or two without rows
     assert np.sqrt(np.mean((model.predict(NEW) - chance(NEW)) ** 2)) < 0.1
 
 

@@ -324,6 +324,21 @@ def test_the_papers_bound_has_the_tables_rows_from_the_first_step(preset, expect
     assert totals[3:] == [127]
 
 
+def test_the_papers_n_is_kept_by_all_that_use_it(tmp_path):
+    """Stopped after a third of the table: bound, history, files and streams go on with the table's N."""
+    large = 1000 * Y[:120]
+    model = small(preset="paper", max_iter=1, batch_size=40).fit(X[:120], large)
+    plain = small(preset="paper", max_iter=1, batch_size=40).fit(X[:120], Y[:120])
+    assert model.n_rows_ == 40
+    volume = 120 * np.log(1000)
+    assert_allclose(model.history_[0]["elbo"], plain.history_[0]["elbo"] - volume, rtol=1e-4)
+    assert_allclose(model.elbo(X, 1000 * Y), plain.elbo(X, Y) - volume, rtol=1e-4)
+    model.save(tmp_path / "model")
+    loaded = DecoupledGPRegressor.load(tmp_path / "model")
+    assert loaded._run.n_total == 120
+    assert loaded.partial_fit(X[:7], large[:7])._run.n_total == 127
+
+
 def test_progress_bar_goes_to_standard_error(capfd):
     small(max_iter=3, verbose=1).fit(X, Y)
     captured = capfd.readouterr()

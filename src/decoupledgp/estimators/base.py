@@ -78,7 +78,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "conformal intervals need rows that were held out; this model has none "
                 '(DecoupledGPRegressor with solver="sweeps" and over 1,024 rows does)'
             )
-        if calibration is not None and conformal is not False:
+        if calibration is not None and (conformal is None or conformal):
             width = calibration.quantile(coverage)
             if conformal is None:
                 too_few = np.maximum(calibration.scores[-1], normal)
@@ -110,7 +110,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         run = self._run
         with torch.no_grad():
             q = run.posterior.measure()
-            bound = elbo(q, run.likelihood, *run.tensors(X, Y), n_total=run.n_rows)
+            bound = elbo(q, run.likelihood, *run.tensors(X, Y), n_total=run.n_total)
         return float(bound) - run.log_volume()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -107,7 +107,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
     learning_rate : float, default=None
         γ_0 of the schedule γ_0 / (1 + 0.1 √t): 0.1 by default, 1 at most.
     natural_rate : float, default=None
-        Step of the natural gradient of the hybrid and orthogonal families: 0.1 by default, 1 at most.
+        Step of the natural gradient of the hybrid and orthogonal families: 0.1 by default, γ_t with
+        `preset="paper"`, 1 at most.
     mean_preconditioner : {"jacobi", "nystrom", "none"}, default="jacobi"
         How the mean coefficients are parametrised: "nystrom" by K_α as the covariance basis sees it,
         for O(M_α M_β²) more per step; not for the orthogonal family, which leaves it nothing to do.
@@ -143,7 +144,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
     n_mean_basis_, n_cov_basis_ : int
         Sizes of the bases.
     n_rows_ : int
-        Rows learnt from: the N that the bound is scaled to.
+        Rows learnt from: the N that the bound is scaled to (with `preset="paper"`, `fit`'s table).
     n_iter_ : int
         Steps taken.
 

@@ -47,7 +47,8 @@ class OnlineGPRegressor(GPRegressor):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows, one step per `batch_size` of them; never starts over.
 
-        Fed the minibatches that `fit` draws in its first pass, it ends at the same model. N grows
+        Fed the minibatches that `fit` draws in its first pass, it ends at the same model (but for
+        `preset="paper"`, whose `fit` has the N of the whole table). N grows
         by every row that comes, so a row shown twice counts twice. No row is kept (except the very
         first ones, until there are 32).
         """

@@ -62,6 +62,7 @@ class Run(State):
     def open_table(self, n_rows: int) -> None:
         """Say that rows now come, by number and more than once, from a table of this many."""
         self._seen, self._lent = np.zeros(n_rows, dtype=bool), np.zeros(n_rows, dtype=bool)
+        self.n_unseen = n_rows if self.settings.whole_table else 0
 
     def close_table(self) -> None:
         """Forget the table: further rows are new ones."""
@@ -120,15 +121,13 @@ class Run(State):
         self.n_rows += n_new
         if self._seen is not None:
             self._seen[index] = True
+            self.n_unseen = max(self.n_unseen - n_new, 0)
         self.x_scaler.update(X)
         if self.standardises_targets:
             self.y_scaler.update(Y)
         candidates = None if self._lent is None else ~self._lent[index]
-        n_total = self.n_rows
-        if self._seen is not None and self.settings.whole_table:
-            n_total = len(self._seen)
         result, lent = self.online.observe(
-            *self.tensors(X, Y), n_total=n_total, candidates=candidates
+            *self.tensors(X, Y), n_total=self.n_total, candidates=candidates
         )
         if self._lent is not None and index is not None:
             self._lent[index[lent]] = True

@@ -56,7 +56,7 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     """Return the preset with every argument that was given explicitly put in its place."""
     settings = PRESETS[params["preset"]]
     defaults = asdict(settings)
-    given = {
+    given: dict[str, Any] = {
         name: (float if default is None else type(default))(params[name])  # no NumPy numbers
         for name, default in defaults.items()
         if params.get(name) is not None

@@ -49,6 +49,7 @@ class State:
         self.dtype, self.device = dtype, device
         self.history: list[dict[str, Any]] = []
         self.iteration, self.n_rows, self.seconds = 0, 0, 0.0
+        self.n_unseen = 0
         self.x_scaler = Standardizer(np.zeros((1, n_features)))
         self.y_scaler = Standardizer(np.zeros((1, n_outputs)))
         self._predictor: Predictor | None = None
@@ -69,9 +70,14 @@ class State:
         y = self.y_scaler.transform(Y, LARGEST_TARGET) if self.standardises_targets else Y
         return tuple(torch.from_numpy(part).to(self.device, self.dtype) for part in (x, y))  # type: ignore[return-value]
 
+    @property
+    def n_total(self) -> int:
+        """The N of the bound: the rows seen, and those of a table that stand for others already."""
+        return self.n_rows + self.n_unseen
+
     def log_volume(self) -> float:
         """Return what a log-density of all rows' targets loses by returning to their own units."""
-        return self.n_rows * float(np.log(self.y_scaler.scale).sum())
+        return self.n_total * float(np.log(self.y_scaler.scale).sum())
 
     def predictor(self) -> Predictor:
         """Return the model ready to predict; built once after learning."""

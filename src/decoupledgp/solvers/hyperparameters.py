@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from jaxtyping import Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
@@ -54,21 +55,22 @@ much there are fewer of them."""
 
 COMPARED = 6144
 """Random rows of which an exact GP learns from two thirds and predicts the others, to decide between ends
-of climbs and units of the inputs; if time is limited, half of that, and fewer for several outputs."""
+of climbs and units of the inputs; if time is limited it learns from a quarter, fewer for several outputs."""
 
 AHEAD = 0.95
 """Share of the error with the given units that other units must come below."""
 
 EVIDENT, PER_EVIDENCE, TOLERATED = 0.05, 0.1, 0.01
-"""Evidence per row by which shorter length-scales are ahead if that error does not speak against them. For
-more, their error may be larger, since such rows may be too far apart; for less, it has to be smaller: by so
-much of what the evidence is beyond, as a share of the error, and larger by the last at most."""
+"""Evidence per row and output by which shorter length-scales are ahead if that error does not speak against
+them. For more, their error may be larger, since such rows may be too far apart; for less, it has to be
+smaller: by so much of what the evidence is beyond, as a share of the error; larger by the last at most."""
 
 SURE = 20.0
 """Evidence in all by which a shorter length-scale must be ahead: climbs on few rows overfit them."""
 
-BEGIN_SHARE = 0.6
-"""Share of the time for climbs from all starts, each of which gets the same; the last one has the rest."""
+BEGIN_SHARE, LEAST_LEFT = 0.6, 0.25
+"""Share of the time for climbs from all starts, each of which gets the same; the last one has the rest, and
+a quarter at least."""
 
 
 def learn_hyperparameters(
@@ -79,6 +81,7 @@ def learn_hyperparameters(
     rng: np.random.Generator,
     others: Sequence[Rows] = (),
     apart: bool = False,
+    groups: Int[np.ndarray, " n"] | None = None,
     again: bool = False,
     seconds: float = np.inf,
 ) -> int:
@@ -87,12 +90,13 @@ def learn_hyperparameters(
     `others` are the same rows with inputs in other units: those are chosen with which an exact GP of
     some random rows predicts others best. Returns 0 for `rows`, or the number of the other, from 1.
     With `apart` the evidence is that of random rows: for rows in trajectories, of which neighbours
-    share one, where new ones are to be predicted.
+    share one, where new ones are to be predicted. Given the rows' `groups`, those others are of other
+    groups than the rows that predict them.
     Without a likelihood all noise is the rows' known one. Parameters that do not require gradients
     stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer and smaller groups.
     """
     candidates = [rows, *others]
-    climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates, apart)
+    climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates, apart, groups)
     chosen = 0 if again else climber.begin()
     climber.finish(candidates[chosen])
     return chosen
@@ -116,9 +120,12 @@ class _Climber:
         seconds: float,
         candidates: list[Rows],
         apart: bool,
+        groups: Int[np.ndarray, " n"] | None,
     ):
-        self.prior, self.rng, self.candidates, self.apart = prior, rng, candidates, apart
+        self.prior, self.rng, self.candidates = prior, rng, candidates
+        self.apart, self.groups = apart, groups
         self.limited, self.seconds = bool(np.isfinite(seconds)), seconds
+        self.end = time.perf_counter() + seconds
         n_outputs = candidates[0].y.shape[1]
         self.count = max(GROUPS // n_outputs, GROUPS // 4)
         self.size = GROUP
@@ -140,29 +147,33 @@ class _Climber:
         ]
         if all(len(group) == len(self.candidates[0]) for group in groups):
             groups = groups[:1]  # all rows, once
-        some = self._some()
-        first, ends = self.prior.values(), []
+        self.trial = self._trial()
+        first = self.prior.values()
+        ends: list[_End] = []
         each = BEGIN_SHARE * self.seconds / (2 * len(self.candidates))
-        margin = max(MARGIN, SURE / sum(len(group) for group in groups))
+        n_outputs = self.candidates[0].y.shape[1]
+        margin = max(MARGIN, SURE / (n_outputs * sum(len(group) for group in groups)))
+        begun = time.perf_counter()
         for rows in self.candidates:
+            if ends and 2 * (time.perf_counter() - begun) > self.seconds:
+                break  # no time for as much again
             self.prior.set(first)
             smooth, short = (
                 self._climb(rows, groups, ROUNDS[0], each, values)
                 for values in starts(self.prior, rows, groups)
             )
-            few, ahead = rows.take(some), short.evidence - smooth.evidence
-            sound = (
-                ahead > margin
-            )  # without structure all scales are alike, the shortest explain noise
+            ahead = short.evidence - smooth.evidence
+            # Without structure all scales are alike, and the shortest explain noise.
+            sound = ahead > margin
             if sound:
-                smooth, short = (self._compared(few, end) for end in (smooth, short))
+                smooth, short = (self._compared(rows, end) for end in (smooth, short))
                 tolerated = min(TOLERATED, PER_EVIDENCE * (ahead - EVIDENT))
                 sound = short.error < (1 + tolerated) * smooth.error
             ends.append(short if sound else smooth)
         chosen = 0
         if len(ends) > 1:
-            pairs = zip(self.candidates, ends, strict=True)
-            errors = np.array([self._compared(rows.take(some), end).error for rows, end in pairs])
+            pairs = zip(self.candidates, ends, strict=False)
+            errors = np.array([self._compared(rows, end).error for rows, end in pairs])
             errors[1:] /= AHEAD
             chosen = int(np.nanargmin(errors))
         self.prior.set(ends[chosen].values)
@@ -171,7 +182,7 @@ class _Climber:
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
         places = coordinates(self.prior.kernel, rows.x)
-        left = (1 - BEGIN_SHARE) * self.seconds
+        left = max(self.end - time.perf_counter(), LEAST_LEFT * self.seconds)
         if self._is_noisy():
             count = max(self.count // NOISY_GROUPS_LESS, 1)
             groups = self._neighbourhoods(places, NOISY_GROUP, count)
@@ -213,11 +224,20 @@ class _Climber:
     def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
         return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart)
 
-    def _some(self) -> np.ndarray:
-        """Return random rows that decide; every output has factors of its own."""
-        n_outputs = self.candidates[0].y.shape[1]
-        count = int(COMPARED / 2 / n_outputs ** (1 / 3)) if self.limited else COMPARED
-        return self.rng.permutation(len(self.candidates[0]))[:count]
+    def _trial(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return random rows that predict, and others that they predict, of other groups if there are any."""
+        first = self.candidates[0]
+        n_outputs, rows = first.y.shape[1], self.rng.permutation(len(first))
+        n, count = 2 * COMPARED // 3, COMPARED
+        if self.limited:
+            n = int(COMPARED / 4 / n_outputs ** (1 / 3))
+            count = 3 * n
+        n = min(n, 2 * len(rows) // 3)
+        if self.groups is None:
+            return rows[:n], rows[n:count]
+        numbers = self.rng.permutation(np.unique(self.groups))
+        other = np.isin(self.groups[rows], numbers[: -(-len(numbers) // 3)])
+        return rows[~other][:n], rows[other][: count - n]
 
     def _compared(self, rows: Rows, end: _End) -> _End:
         """Return the end with its error on rows held back."""
@@ -225,16 +245,16 @@ class _Climber:
 
     @torch.no_grad()
     def _error(self, rows: Rows, end: _End) -> float:
-        """Return the squared error of the exact GP of two thirds of the rows on the others, by weight."""
+        """Return the squared error of the exact GP of some rows on others, by weight."""
         self.prior.set(end.values)
         kernel, likelihood = self.prior
-        n = 2 * len(rows) // 3
-        noise = self.prior.noise(rows) / kernel.outputscale
-        functions = PointBasis(rows.x[:n]).at(kernel.base_kernel)
-        a = block_solution(functions, noise[:n], rows.y[:n])
-        error = rows.y[n:] - functions.evaluate(rows.x[n:]) @ a
-        beforehand = rows.known[n:] if likelihood is None else 1 + rows.known[n:]
-        weights = rows.weights[n:, None] / beforehand  # the same for whatever has been learnt
+        learnt, held = (rows.take(part) for part in self.trial)
+        noise = self.prior.noise(learnt) / kernel.outputscale
+        functions = PointBasis(learnt.x).at(kernel.base_kernel)
+        a = block_solution(functions, noise, learnt.y)
+        error = held.y - functions.evaluate(held.x) @ a
+        beforehand = held.known if likelihood is None else 1 + held.known
+        weights = held.weights[:, None] / beforehand  # the same for whatever has been learnt
         return float((error.square() * weights / weights.mean(0)).mean())
 
     def _price(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +30,10 @@ ASKED = 512
 """Further rows at which it is averaged."""
 
 
+STEEPEST = -1.0
+"""The power of a variance that only noise keeps from zero; steeper ones do not last."""
+
+
 class Share(NamedTuple):
     """Rows to learn from, and functions to do it with."""
 
@@ -39,13 +43,22 @@ class Share(NamedTuple):
 
 @torch.no_grad()
 def best_share(
-    kernel: Kernel, x: Float[Tensor, "n d"], noise: float, shares: Sequence[Share]
+    kernel: ScaleKernel,
+    x: Float[Tensor, "n d"],
+    noise: Float[Tensor, " p"],
+    shares: Sequence[Share],
 ) -> Share:
-    """Return the share that leaves least of f unknown; x is in random order, the noise relative to g.
+    """Return the share that leaves least unknown of all outputs; x is in random order.
 
-    Time O(PILOT³) for every share.
+    The noise is relative to the kernel's scales. Time O(P PILOT³) for every share.
     """
-    return min(shares, key=lambda share: left_unknown(kernel, x, noise, share))
+    scales = kernel.outputscale.expand(len(noise)).tolist()
+
+    def unknown(share: Share) -> float:
+        parts = (left_unknown(kernel.base_kernel, x, n, share) for n in noise.tolist())
+        return sum(scale * part for scale, part in zip(scales, parts, strict=True))
+
+    return min(shares, key=unknown)
 
 
 @torch.no_grad()
@@ -55,7 +68,7 @@ def left_unknown(kernel: Kernel, x: Float[Tensor, "n d"], noise: float, share: S
     pilot = min(share.functions, PILOT, len(x) // 2)
     asked, x = x[pilot:][:ASKED], x[:pilot]
     whole, half = (_variance(kernel, x[: pilot // k], asked, noise) for k in (1, 2))
-    slope = min(torch.log2(whole / half).item(), 0.0)
+    slope = min(max(torch.log2(whole / half).item(), STEEPEST), 0.0)
     return whole.item() * (share.functions / pilot) ** slope
 
 

@@ -64,6 +64,7 @@ def run_content(run: State) -> dict[str, Any]:
     return {
         **content,
         "family": run.family,
+        "n_unseen": run.n_unseen,
         "settings": asdict(run.settings),
         "frozen": frozen(run.online.learner.model),
         "online_iteration": run.online.iteration,
@@ -162,6 +163,7 @@ def _online_run(content: dict[str, Any], groups: Groups, **known: Any) -> Run:
     freeze(learner.model, content["frozen"])
     _set_moments(learner, groups.get("adam", {}))
     run.online.iteration = _count(content["online_iteration"])
+    run.n_unseen = _count(content.get("n_unseen", 0))
     first = groups.get("first_rows", {})
     run._first_rows = _first_rows(first, known["n_features"], known["n_outputs"])
     return run

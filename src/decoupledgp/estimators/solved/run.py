@@ -71,6 +71,8 @@ class Parts(NamedTuple):
     held: Table
     whole: Table | None = None
     """All rows, if those held out are whole groups: kernel and noise need to have seen their like."""
+    groups: Int[np.ndarray, " n"] | None = None
+    """The groups of all rows then."""
 
 
 class SolvedRun(SolvedStream):
@@ -99,7 +101,8 @@ class SolvedRun(SolvedStream):
         held = self._held_out(len(table), groups)
         order = self.rng.permutation(len(table))
         whole = table if self.grouped else None
-        parts = Parts(table.take(order[~held[order]]), table.take(order[held[order]]), whole)
+        kept, held_out = (table.take(order[part[order]]) for part in (~held, held))
+        parts = Parts(kept, held_out, whole, groups if self.grouped else None)
         self.solve(parts, clock, follow)
         self.solved_rows = self.learnt_rows = self.n_rows
         self.seconds = clock.seconds
@@ -140,12 +143,12 @@ class SolvedRun(SolvedStream):
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
-        self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock)
+        self.learn(self.rows(parts.whole or parts.kept), self.likelihood, clock, parts.groups)
         kept = self.rows(parts.kept)
-        n_rows, n_functions = self.share(kept, clock)
-        kept, table = kept.take(slice(n_rows)), parts.kept.take(slice(n_rows))  # in random order
+        share = self.share(kept, clock)
+        parts, kept = self.thin(parts, share), kept.take(slice(share.rows))
         held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
-        problem = self.gather(table, kept, n_functions)
+        problem = self.gather(parts.kept, kept, share.functions)
         self.rebuild(problem)
         watch = (held.x, held.y) if len(held) else None
         fitted = self.cell_rows() if problem.x is None else kept
@@ -207,6 +210,7 @@ class SolvedRun(SolvedStream):
         rows: Rows,
         likelihood: GaussianLikelihood | None,
         clock: Clock,
+        groups: Int[np.ndarray, " n"] | None = None,
     ) -> None:
         """Learn kernel and noise, and whether skewed inputs are warped from now on."""
         warp = None
@@ -226,6 +230,7 @@ class SolvedRun(SolvedStream):
             rng=self.rng,
             others=others,
             apart=self.grouped,
+            groups=groups,
             seconds=HYPERPARAMETERS_SHARE * clock.left,
         )
         if chosen or (self.sizes.warp_inputs and warp is not None):
@@ -233,19 +238,28 @@ class SolvedRun(SolvedStream):
             log.info("skewed inputs are warped")
 
     def share(self, rows: Rows, clock: Clock) -> Share:
-        """Return how many of the rows to learn from, with how many functions; the others are forgotten."""
+        """Return how many of the rows to learn from, with how many functions."""
         work, most = self._work(rows.x, clock), min(len(rows), self.most_mean)
         share = Share(len(rows), min(most, _functions(work, len(rows))))
         alone = int(min(most, (work / SWEEPS_EXPECTED) ** 0.5))
         if alone > share.functions:  # leaving rows out would pay for more functions
-            counts = [alone << k for k in range(20) if alone << k < len(rows)]
+            counts = [*(alone << k for k in range(20) if alone << k < len(rows)), len(rows)]
             shares = [Share(n, min(n, most, _functions(work, n))) for n in counts]
-            noise = float((1 / (1 / self.relative_noise(rows)).mean(0)).mean())
-            share = best_share(self.kernel.base_kernel, rows.x, noise, [*shares, share])
+            affordable = [share for share in shares if _work_of(share) <= 1.01 * work]
+            noise = 1 / (1 / self.relative_noise(rows)).mean(0)  # a row adds precision
+            share = best_share(self.kernel, rows.x, noise, affordable or shares[:1])
         if share.rows < len(rows):
             log.info("%s random rows of %s are learnt from", f"{share.rows:,}", f"{len(rows):,}")
-            self.n_rows -= len(rows) - share.rows
         return share
+
+    def thin(self, parts: Parts, share: Share) -> Parts:
+        """Return as many rows as there is work for; of groups held out, as many in proportion."""
+        n_kept, n_held = len(parts.kept), len(parts.held)
+        if self.grouped:
+            n_held = -(-n_held * share.rows // n_kept)
+        thinned = Parts(parts.kept.take(slice(share.rows)), parts.held.take(slice(n_held)))
+        self.n_rows -= n_kept + len(parts.held) - share.rows - n_held
+        return thinned  # they are in random order
 
     def gather(self, table: Table, rows: Rows, n_functions: int) -> MeanProblem:
         """Make the cells: a row each, or the surroundings of as many as there are functions."""
@@ -300,6 +314,12 @@ class SolvedRun(SolvedStream):
         if problem.x is not None:
             targets = solution.at_centres + problem.noise * solution.a
             self.cells.targets = self.y_scaler.inverse(targets.numpy())
+
+
+def _work_of(share: Share) -> float:
+    """Return how many entries of kernel matrices a share takes."""
+    products = 0 if share.rows == share.functions else PRODUCTS_EXPECTED * share.rows
+    return share.functions * (SWEEPS_EXPECTED * share.functions + products)
 
 
 def _functions(work: float, n_rows: int) -> int:

@@ -124,14 +124,17 @@ class SitesRun(SolvedRun):
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
         kept, sites = self._first_sites(parts.kept, clock)
-        n_rows, n_functions = self.share(self._with(kept, sites), clock)
-        first = slice(n_rows)  # rows are in random order
-        kept, sites, table = kept.take(first), sites.take(first), parts.kept.take(first)
+        n_rows, n_functions = share = self.share(self._with(kept, sites), clock)
+        parts, kept, sites = (
+            self.thin(parts, share),
+            kept.take(slice(n_rows)),
+            sites.take(slice(n_rows)),
+        )
         held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
         rows = self._with(kept, sites)
-        problem = self.gather(self._table(table, sites), rows, n_functions)
+        problem = self.gather(self._table(parts.kept, sites), rows, n_functions)
         self.rebuild(problem)
-        a, share, former = None, 1.0, -np.inf
+        a, length, former = None, 1.0, -np.inf
         for number in range(ROUNDS):
             before = None if a is None else self.mean(kept.x)
             rows = self._with(kept, sites)
@@ -149,9 +152,9 @@ class SitesRun(SolvedRun):
                 record = self.record(bound, nmse(y_mean, kept.y))
             if follow(record) or clock.left < 0 or _settled(before, now.mean, number):
                 break
-            share, former = share if bound > former else max(share / 2, SHORTEST), bound
+            length, former = length if bound > former else max(length / 2, SHORTEST), bound
             target = sites_at(self.likelihood, now.mean, now.variance, kept.y)
-            sites = sites.towards(target, share)
+            sites = sites.towards(target, length)
         with finish_first():
             self.absorb(problem, solution)
             if len(held):
