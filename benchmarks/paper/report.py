@@ -103,6 +103,9 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
         blocks.append(
             Text(f"These are the sizes of “{p.name}”, not the paper's: expect other numbers.")
         )
+    commits = sorted({record["commit"] for record in records if record.get("commit")})
+    if len(commits) > 1:
+        blocks.append(Text(f"Not all of one version of the code: commits {', '.join(commits)}."))
     for machine in sorted({record["machine"] for record in records}):
         dates = sorted({r["date"] for r in records if r["machine"] == machine})
         period = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
@@ -129,10 +132,11 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
     head = ["system", "outputs run", "nMSE", "the paper's", "bound, 10⁵", "the paper's"]
     head += ["NLL", "95% coverage", "seconds per output"]
     for data in sets:
-        rows, counts = [], set()
+        rows, which = [], set[tuple[int, ...]]()
         for system, about in SYSTEMS.items():
             ran = results.over_outputs(data, system, "nmse")[1]
-            counts |= {ran} - {0}
+            if ran:
+                which.add(tuple(k for k in outputs_of(data) if results.ran(data, k, system)))
             cells = [about.title, f"{ran} of {SETS[data].n_outputs}"]
             for measure in NAMES:
                 cells.append(results.summary(data, system, measure))
@@ -144,8 +148,18 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
                 )
             rows.append(cells)
         blocks += [Heading(SETS[data].title, 3), Text(_caveat(data)), Table(head, rows)]
-        if len(counts) > 1:
+        if len(which) > 1:
             blocks.append(Text(UNEQUAL))
+        broken = [r for r in results.records if r["data"] == data and r.get("broken")]
+        for r in broken:
+            rates = ", ".join(str(rate) for rate in r["broken"])
+            title = SYSTEMS[r["system"]].title
+            blocks.append(
+                Text(
+                    f"{title} on Y_{r['output']}, seed {r['seed']}, broke down with the γ_0 chosen "
+                    f"({rates}) and was begun again with {r['rate']}."
+                )
+            )
     return [*blocks, Text(BOUND_NOTE)]
 
 

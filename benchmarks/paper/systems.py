@@ -77,15 +77,16 @@ def _online(name: str, split: Split, p: Protocol, seed: int, seconds: float | No
         curve = _curve(split, p, seed, p.iterations)
         model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
         try:
-            result = _fitted(model, curve, split)
-        except BROKE_DOWN:
+            model.fit(X, y)
+            break
+        except BROKE_DOWN as error:
             smaller = [other for other in RATES if other < rate]
             if not smaller:
                 raise
+            print(f"γ_0 = {rate} broke down: {error}", flush=True)
             broken.append(rate)
             rate = max(smaller)
-        else:
-            break
+    result = _scored(model, curve, split)
     result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing, "broken": broken}
     return result
 
@@ -101,7 +102,8 @@ def _batch(name: str, split: Split, p: Protocol, seed: int, seconds: float | Non
         model = SparseGPRegressor(p.vsgpr, max_rows=p.vsgpr_rows, **options)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*learns from .* random rows")
-        return _fitted(model, curve, split)
+        model.fit(split.X_train, split.y_train[:, 0])
+    return _scored(model, curve, split)
 
 
 def _curve(split: Split, p: Protocol, seed: int, iterations: int) -> Curve:
@@ -110,8 +112,8 @@ def _curve(split: Split, p: Protocol, seed: int, iterations: int) -> Curve:
     return Curve(split.X_test[rows], split.y_test[rows, 0], len(split.X_train), marks)
 
 
-def _fitted(model: Any, curve: Curve, split: Split) -> Result:
-    model.fit(split.X_train, split.y_train[:, 0])
+def _scored(model: Any, curve: Curve, split: Split) -> Result:
+    """Return the scores of a model that has been learnt, with its time and its curve."""
     seconds = curve.seconds
     result = scores(model, split.X_test, split.y_test, len(split.X_train))
     result[0] |= {"seconds": seconds, "iterations": model.n_iter_, "curve": curve.points}

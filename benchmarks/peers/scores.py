@@ -29,7 +29,7 @@ class Prediction:
     mean: np.ndarray
     std: np.ndarray | None = None
     intervals: Mapping[float, Interval] = field(default_factory=dict)
-    """Lower and upper ends of central intervals by level; normal ones where `std` is known."""
+    """Lower and upper ends of central intervals by level; normal ones if only `std` is given."""
     seconds: float = float("nan")
     """Seconds of learning (not of prediction)."""
     extra: dict[str, float] = field(default_factory=dict)

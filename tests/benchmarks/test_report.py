@@ -53,6 +53,12 @@ def test_a_report_without_results_says_so(folder: Path):
 def test_means_over_unequal_outputs_are_not_set_side_by_side(folder: Path):
     records = [*complete("mujoco1", 9, ["svdgp"]), *complete("mujoco1", 2, ["svi"])]
     assert "not over the same outputs" in write_report(records, TOY, folder)[0].read_text()
+    first, second = ([r] for r in list(complete("mujoco1", 2, ["svdgp"]))[:2])
+    second[0] |= {"system": "svi", "broken": [0.1], "rate": 0.01, "commit": "b"}
+    markdown = write_report([{**first[0], "commit": "a"}, *second], TOY, folder)[0].read_text()
+    assert "not over the same outputs" in markdown  # as many, but others
+    assert "SVI on Y_2, seed 0, broke down with the γ_0 chosen (0.1)" in markdown
+    assert "commits a, b" in markdown
     equal = complete("mujoco1", 9, ["svdgp", "svi"])
     assert "not over the same outputs" not in write_report(equal, TOY, folder)[0].read_text()
 

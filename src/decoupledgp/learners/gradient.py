@@ -15,7 +15,18 @@ from torch import Tensor, nn
 from decoupledgp.bound import elbo
 from decoupledgp.posteriors import DecoupledMeasure, DecoupledPosterior, SharedPosterior
 
-__all__ = ["GradientLearner", "StepResult", "finite_bound", "nmse", "paper_schedule"]
+__all__ = [
+    "BoundNotFiniteError",
+    "GradientLearner",
+    "StepResult",
+    "finite_bound",
+    "nmse",
+    "paper_schedule",
+]
+
+
+class BoundNotFiniteError(ValueError):
+    """Targets outside a likelihood's support, or steps so long that the parameters have overflowed."""
 
 
 class StepResult(NamedTuple):
@@ -144,9 +155,9 @@ class GradientLearner:
 
 
 def finite_bound(bound: Tensor, likelihood: Likelihood) -> Tensor:
-    """Return the bound, or raise a ValueError if it is not finite."""
+    """Return the bound, or raise an error if it is not finite."""
     if not torch.isfinite(bound):
-        raise ValueError(
+        raise BoundNotFiniteError(
             f"{type(likelihood).__name__} gives these targets a log-likelihood that is not finite; "
             "check that y lies in its support, or choose another likelihood"
         )

@@ -23,7 +23,7 @@ from decoupledgp.solvers.neighbourhoods import coordinates
 from decoupledgp.solvers.rows import Rows
 from decoupledgp.solvers.sweeps import BLOCK
 
-__all__ = ["ALIKE", "SWEEPS_EXPECTED", "SolvedStream", "Touched"]
+__all__ = ["SWEEPS_EXPECTED", "SolvedStream", "Touched"]
 
 GROWTH = 1.25
 """A stream's mean is solved for as a whole again when the rows have grown by this factor since."""
