@@ -5,7 +5,6 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from decoupledgp.solvers import shares
 from decoupledgp.solvers.shares import Share, best_share, left_unknown
 
 RNG = np.random.default_rng(0)
@@ -72,10 +71,9 @@ def test_functions_that_several_rows_share(noise):
     ("kernel", "noise", "most"),
     [(rough(), 1e-3, 1.4), (rough(), 0.5, 1.4), (smooth(0.3), 0.5, 1.4), (smooth(0.3), 1e-3, 2.5)],
 )
-def test_sizes_beyond_the_pilot_follow_its_power_law(kernel, noise, most, monkeypatch):
+def test_sizes_beyond_the_pilot_follow_its_power_law(kernel, noise, most):
     """A smooth function without noise is known sooner than that, but not for ever."""
-    monkeypatch.setattr(shares, "PILOT", 256)
-    found = left_unknown(kernel, X, noise, Share(1500, 1500))
+    found = left_unknown(kernel, X, noise, Share(1500, 1500), pilot=256)
     dense = variance(kernel, X[:1500], X[1500:2012], noise)
     assert 0.7 < found / dense < most
 

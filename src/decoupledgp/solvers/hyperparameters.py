@@ -155,8 +155,8 @@ class _Climber:
         margin = max(MARGIN, SURE / (n_outputs * sum(len(group) for group in groups)))
         begun = time.perf_counter()
         for rows in self.candidates:
-            if ends and 2 * (time.perf_counter() - begun) > self.seconds:
-                break  # no time for as much again
+            if ends and time.perf_counter() - begun > BEGIN_SHARE * self.seconds:
+                break  # the first took the time of all
             self.prior.set(first)
             smooth, short = (
                 self._climb(rows, groups, ROUNDS[0], each, values)
