@@ -1,11 +1,12 @@
 """Kernel and noise from neighbourhoods."""
 
 import numpy as np
+import pytest
 import torch
 
 from decoupledgp.kernels import scaled_kernel, se_ard
 from decoupledgp.likelihoods import gaussian_likelihood
-from decoupledgp.solvers.hyperparameters import learn_hyperparameters
+from decoupledgp.solvers.hyperparameters import _Climber, _End, learn_hyperparameters
 from decoupledgp.solvers.neighbourhoods import coordinates, neighbourhoods
 from decoupledgp.solvers.rows import Rows
 
@@ -112,6 +113,25 @@ def test_inputs_in_the_units_of_the_greater_evidence_are_chosen():
         chosen = learn_hyperparameters(kernel, likelihood, rows, rng=generator, others=others)
         assert chosen == expected
         assert likelihood.noise.item() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("ahead", "error", "sound"),
+    [
+        (0.01, 0.5, False),  # within the margin
+        (0.03, 1.0, False),  # a small lead has to be confirmed
+        (0.03, 0.997, True),
+        (0.1, 1.004, True),  # a larger one may be contradicted a little
+        (0.1, 1.006, False),
+        (9.0, 1.009, True),
+        (9.0, 1.011, False),  # but not more than a hundredth
+    ],
+)
+def test_short_scales_are_taken_if_evidence_and_error_allow(ahead, error, sound):
+    climber = object.__new__(_Climber)
+    smooth, short = _End(-1.0, [], 1.0), _End(-1.0 + ahead, [], error)
+    rows = Rows.plain(torch.zeros(1, 1), torch.zeros(1, 1))
+    assert climber._sound(rows, smooth, short, 0.02) is (short if sound else smooth)
 
 
 def test_neighbourhoods_are_of_neighbours_at_several_densities():

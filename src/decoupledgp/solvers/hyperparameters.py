@@ -162,14 +162,7 @@ class _Climber:
                 self._climb(rows, groups, ROUNDS[0], each, values)
                 for values in starts(self.prior, rows, groups)
             )
-            ahead = short.evidence - smooth.evidence
-            # Without structure all scales are alike, and the shortest explain noise.
-            sound = ahead > margin
-            if sound:
-                smooth, short = (self._compared(rows, end) for end in (smooth, short))
-                tolerated = min(TOLERATED, PER_EVIDENCE * (ahead - EVIDENT))
-                sound = short.error < (1 + tolerated) * smooth.error
-            ends.append(short if sound else smooth)
+            ends.append(self._sound(rows, smooth, short, margin))
         chosen = 0
         if len(ends) > 1:
             pairs = zip(self.candidates, ends, strict=False)
@@ -178,6 +171,15 @@ class _Climber:
             chosen = int(np.nanargmin(errors))
         self.prior.set(ends[chosen].values)
         return chosen
+
+    def _sound(self, rows: Rows, smooth: _End, short: _End, margin: float) -> _End:
+        """Return the short length-scales if they are sound: without structure they explain noise alone."""
+        ahead = short.evidence - smooth.evidence
+        if ahead <= margin:
+            return smooth
+        smooth, short = (self._compared(rows, end) for end in (smooth, short))
+        tolerated = min(TOLERATED, PER_EVIDENCE * (ahead - EVIDENT))
+        return short if short.error < (1 + tolerated) * smooth.error else smooth
 
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
