@@ -48,8 +48,6 @@ BOUND_NOTE = (
     "their covariance is solved for with a small basis and their predictive variances are calibrated "
     "afterwards, which the bound, being of the posterior before that, does not see."
 )
-
-
 UNEQUAL = (
     "These means are not over the same outputs: the systems can be compared by output only, below."
 )

@@ -29,7 +29,6 @@ PILOT = 512
 ASKED = 512
 """Further rows at which it is averaged."""
 
-
 STEEPEST = -1.0
 """The power of a variance that only noise keeps from zero; steeper ones do not last."""
 
