@@ -1,5 +1,6 @@
 """Shape contracts (jaxtyping) are checked at run time in all tests, outside the compiled loops."""
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -28,3 +29,11 @@ install_import_hook(CHECKED, "beartype.beartype")
 
 # Tables in tests are small: one thread is as fast as several, and does not wait for busy cores.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def few_groups(monkeypatch):
+    """Fewer neighbourhoods than users have: functions in tests are easy, and tests are many."""
+    from decoupledgp.solvers import hyperparameters  # not before the import hook
+
+    monkeypatch.setattr(hyperparameters, "GROUPS", 8)

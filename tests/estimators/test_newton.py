@@ -9,12 +9,8 @@ from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
 from decoupledgp.estimators.solved import SitesRun, run
-from decoupledgp.solvers import hyperparameters
 
-
-@pytest.fixture(autouse=True)
-def few_groups(monkeypatch):
-    monkeypatch.setattr(hyperparameters, "GROUPS", 8)
+pytestmark = pytest.mark.usefixtures("few_groups")
 
 
 def truth(X):

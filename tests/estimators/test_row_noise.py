@@ -5,14 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
-from decoupledgp.solvers import hyperparameters
+
+pytestmark = pytest.mark.usefixtures("few_groups")
 
 NEW = np.random.default_rng(9).uniform(-3, 3, (1000, 1))
-
-
-@pytest.fixture(autouse=True)
-def few_groups(monkeypatch):
-    monkeypatch.setattr(hyperparameters, "GROUPS", 8)
 
 
 def truth(X):

@@ -9,7 +9,7 @@ from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.solvers.breadth import Breadth
 from decoupledgp.solvers.neighbourhoods import GroupEvidence, Prior
 from decoupledgp.solvers.rows import Rows
-from tests.differences import assert_gradients
+from differences import assert_gradients
 
 
 def prior(scales=(1.0, 1.0), lengthscale=0.7):
