@@ -1,5 +1,7 @@
 # Each target makes its own environment first; nothing needs to be installed by hand.
+# Benchmarks read their tables from the folder DATA (benchmarks/README.md says what it holds).
 PYTHON ?= python3
+DATA ?= ../shared/data
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -19,10 +21,10 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online  ## every number of the README and docs
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online  ## the numbers of the README and docs, but the paper's experiments
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
-	$(BIN)/python -m benchmarks.kin40k
+	$(BIN)/python -m benchmarks.kin40k --seeds 0 1
 
 bench-step: $(READY)      ## a step against autograd, torch.compile and the floor
 	$(BIN)/python -m benchmarks.step
@@ -40,10 +42,10 @@ bench-costs: $(READY)     ## what a step of every system costs as its basis grow
 	$(BIN)/python -m benchmarks.costs
 
 bench-peers: $(BENCH_READY)  ## beside GPyTorch, scikit-learn and XGBoost at equal time; needs a data folder; goes on where it stopped
-	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers --data $(DATA) --seconds 15
 
 bench-selection: $(READY) ## which rows should become functions; needs a data folder
-	$(BIN)/python -m benchmarks.selection
+	$(BIN)/python -m benchmarks.selection --data $(DATA)
 
 bench-online: $(READY)    ## a stream against a refit
 	$(BIN)/python -m benchmarks.online
@@ -52,11 +54,11 @@ bench-complexity: $(READY) ## time and memory of every system against every size
 	$(BIN)/python -m benchmarks.complexity --out out/complexity
 
 paper: $(READY)           ## the paper's experiments at its sizes (days; goes on where it stopped), and the report
-	$(BIN)/python -m benchmarks.paper; \
+	$(BIN)/python -m benchmarks.paper --data $(DATA); \
 	status=$$?; $(BIN)/python -m benchmarks.paper --report out/paper && exit $$status
 
 paper-quick: $(READY)     ## the same at small sizes, in minutes
-	$(BIN)/python -m benchmarks.paper --quick; \
+	$(BIN)/python -m benchmarks.paper --data $(DATA) --quick; \
 	status=$$?; $(BIN)/python -m benchmarks.paper --quick --report out/paper-quick && exit $$status
 
 robots: $(READY)          ## make the simulated robot data in out/data (installs gymnasium and MuJoCo)
@@ -65,7 +67,7 @@ robots: $(READY)          ## make the simulated robot data in out/data (installs
 	$(BIN)/python -m benchmarks.generate.kuka
 
 bench-uci: $(BENCH_READY)    ## the defaults on every set of uci10 and uci20; needs a data folder
-	$(BIN)/python -m benchmarks.uci
+	$(BIN)/python -m benchmarks.uci --data $(DATA)
 
 clean:
 	rm -rf $(VENV) out

@@ -41,7 +41,7 @@ def main() -> None:
     print(f"M_β = 128, multiscale basis; {describe()}\n")
     ways = list(WAYS)
     names = ["whole step", "operators", "autograd", "torch.compile", "floor"]
-    head = ["D", "N_m", "M_α", "|S|", "P", "dtype", *(f"{name}, s" for name in names)]
+    head = ["D", "N_m", "M_α", "\\|S\\|", "P", "dtype", *(f"{name}, s" for name in names)]
     head += [f"autograd / {name}" for name in names[:2]]
     head += [f"{name} / floor" for name in names[:2]]
     head += [f"{name}, MB" for name in names[:4]]

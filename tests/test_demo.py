@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from decoupledgp import DecoupledGPRegressor
+from decoupledgp import DecoupledGPRegressor, cli
 from decoupledgp.cli import app
 from decoupledgp.data import load_kin40k, make_sinc
 from decoupledgp.demo import FIGURE_1, sinc_models
@@ -71,6 +71,17 @@ def test_command_line_errors_are_one_line(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(file / "below")])
     assert result.exit_code == 2
     assert "cannot write" in result.output
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_first(tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cli, "TemporaryFile", refuse)
+    monkeypatch.setattr("decoupledgp.demo.run_demo", lambda *_, **__: pytest.fail("it began"))
+    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"cannot write to {tmp_path}: Permission denied" in result.output
 
 
 def test_metrics():

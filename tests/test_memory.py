@@ -4,8 +4,6 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from decoupledgp import DecoupledGPRegressor
 from decoupledgp.bases import MultiscaleBasis, PointBasis
@@ -14,22 +12,9 @@ from decoupledgp.learners import GradientLearner
 from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.ops import backend, exponential
 from decoupledgp.posteriors import DecoupledPosterior
+from largest import LargestTensor
 
 ROWS, M_ALPHA, M_BETA, D, BLOCK = 256, 3000, 16, 4, 1 << 14
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the size of the largest tensor that any operation returned."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        sizes = [
-            t.untyped_storage().nbytes() for t in tree_leaves(out) if isinstance(t, torch.Tensor)
-        ]
-        self.largest = max([self.largest, *sizes])
-        return out
 
 
 @pytest.mark.parametrize("numba", [True, False])

@@ -26,10 +26,10 @@ def held_out_bound(model: Any, X: np.ndarray, Y: np.ndarray, n_train: int) -> np
     run, Y = model._run, Y.reshape(len(X), -1)
     total = np.zeros(Y.shape[1])
     with torch.no_grad():
-        q = run.posterior.measure()
+        q = run.posterior.measure(double=True)
         for start in range(0, len(X), BLOCK):
             part = slice(start, start + BLOCK)
-            x, y = run.tensors(np.asarray(X[part]), Y[part])
+            x, y = (rows.double() for rows in run.tensors(np.asarray(X[part]), Y[part]))
             likely = expected_log_prob(run.likelihood, q.mean(x), q.variance(x), y)
             total += likely.double().reshape(len(x), -1).sum(0).numpy()
         if Y.shape[1] == 1:

@@ -114,7 +114,7 @@ _loaded = lru_cache(maxsize=1)(load)
 
 def measure(sources: Sources, job: Job) -> list[dict[str, Any]]:
     """Load the data, learn, and return one record per output."""
-    protocol = PROTOCOLS[job.size]
+    protocol, code = PROTOCOLS[job.size], commit()
     split = _loaded(job.data, job.seed, sources, protocol.max_rows)
     columns = [output - 1 for output in job.outputs]
     split = Split(split.X_train, split.y_train[:, columns], split.X_test, split.y_test[:, columns])
@@ -125,7 +125,7 @@ def measure(sources: Sources, job: Job) -> list[dict[str, Any]]:
         "megabytes": round(peak_megabytes()) if protocol.apart else None,
         "date": date.today().isoformat(),
         "machine": describe(),
-        "commit": commit(),
+        "commit": code,
     }
     return [
         {**job.key(output)._asdict(), **result, **about}

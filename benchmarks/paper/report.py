@@ -41,10 +41,9 @@ BESIDE = (
 """What else a line of the CSV has."""
 BOUND_NOTE = (
     "Bounds are (N/n) Σ E[log p(y | f)] - KL on test rows with N the training rows, in units in which "
-    "the targets have variance 1. The paper does not say in which units its targets are. It cannot be "
-    "these: a Gaussian with the paper's nMSE of 0.072 on MUJOCO1 has at most -0.10 nats per row with "
-    "targets of variance 1, and the paper's 6.007·10⁵ are 0.71 per row. Compare the systems of one "
-    "column with each other, not our bounds with the paper's. Our defaults do not climb on the bound: "
+    "the targets have variance 1, and without the -½ log 2π per row of a Gaussian's log-density. The paper "
+    "says nothing of either, but with that constant most of its bounds would be higher than a Gaussian with "
+    "its nMSE can have, and without it none is. Our defaults do not climb on the bound: "
     "their covariance is solved for with a small basis and their predictive variances are calibrated "
     "afterwards, which the bound, being of the posterior before that, does not see."
 )

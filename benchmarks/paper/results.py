@@ -14,6 +14,7 @@ from benchmarks.paper.published import SYSTEMS as PUBLISHED_SYSTEMS
 __all__ = [
     "NOT_RUN",
     "Results",
+    "as_printed",
     "number",
     "published_cell",
     "published_statistics",
@@ -26,6 +27,22 @@ UNITS = {"bound": 1e5}
 DIGITS = {"nmse": 4, "bound": 3, "nll": 3, "coverage": 3, "seconds": 1, "rate": 3}
 
 
+CONSTANT = 0.5 * np.log(2 * np.pi)
+"""What the paper's bounds seem to leave out of a Gaussian's log-density: with it 137 of its 160 are higher
+than any Gaussian of its nMSE could have (targets of variance 1), without it none."""
+
+
+def as_printed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its bounds, the curve's too, less the constant."""
+    more = record["n_train"] * CONSTANT
+    record = dict(record)
+    if record.get("bound") is not None:
+        record["bound"] += more
+    if "curve" in record:
+        record["curve"] = [{**point, "bound": point["bound"] + more} for point in record["curve"]]
+    return record
+
+
 def number(measure: str, value: float | None) -> str:
     """Return a value of a measure as it is printed."""
     if value is None or not np.isfinite(value):
@@ -34,10 +51,10 @@ def number(measure: str, value: float | None) -> str:
 
 
 class Results:
-    """The records of one protocol."""
+    """The records of one protocol, bounds as the paper prints them (`as_printed`)."""
 
     def __init__(self, records: Iterable[dict[str, Any]], size: str):
-        self.records = [record for record in records if record["size"] == size]
+        self.records = [as_printed(record) for record in records if record["size"] == size]
 
     @property
     def sets(self) -> list[str]:

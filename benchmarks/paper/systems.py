@@ -23,6 +23,7 @@ from decoupledgp import (
     SVGPRegressor,
 )
 from decoupledgp.data import Split
+from decoupledgp.learners.gradient import BoundNotFiniteError
 
 __all__ = ["SYSTEMS", "System"]
 
@@ -78,6 +79,9 @@ def _online(name: str, split: Split, p: Protocol, seed: int, seconds: float | No
         model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
         try:
             model.fit(X, y)
+            result = _scored(model, curve, split)
+            if not np.isfinite([result[0]["nmse"], result[0]["bound"]]).all():
+                raise BoundNotFiniteError("error or bound on the test rows is not finite")
             break
         except BROKE_DOWN as error:
             smaller = [other for other in RATES if other < rate]
@@ -86,7 +90,6 @@ def _online(name: str, split: Split, p: Protocol, seed: int, seconds: float | No
             print(f"γ_0 = {rate} broke down: {error}", flush=True)
             broken.append(rate)
             rate = max(smaller)
-    result = _scored(model, curve, split)
     result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing, "broken": broken}
     return result
 

@@ -12,6 +12,9 @@ from decoupledgp.posteriors import DecoupledMeasure, kl_divergence
 
 __all__ = ["elbo"]
 
+ROWS_AT_ONCE = 4096
+"""Rows whose covariance functions are evaluated at once where no gradient is asked for."""
+
 
 def elbo(
     q: DecoupledMeasure,
@@ -30,7 +33,17 @@ def elbo(
     estimate of the bound; with test rows and N the number of training rows it is the held-out bound
     that the paper reports. `mean` spares computing q's mean at x if it is known already.
     """
-    mean = q.mean(x) if mean is None else mean
-    likely = expected_log_prob(likelihood, mean, q.variance(x), y).sum(dtype=torch.float64)
+    if mean is None and not torch.is_grad_enabled():  # nothing has to be kept: rows in parts
+        parts = zip(x.split(ROWS_AT_ONCE), y.split(ROWS_AT_ONCE), strict=True)
+        likely = sum((_likely(q, likelihood, *part) for part in parts), x.new_zeros(()))
+    else:
+        likely = _likely(q, likelihood, x, y, mean)
     scale = 1.0 if n_total is None else n_total / len(x)
     return scale * likely - kl_divergence(q, prior, columns)
+
+
+def _likely(
+    q: DecoupledMeasure, likelihood: Likelihood, x: Tensor, y: Tensor, mean: Tensor | None = None
+) -> Float[Tensor, ""]:
+    mean = q.mean(x) if mean is None else mean
+    return expected_log_prob(likelihood, mean, q.variance(x), y).sum(dtype=torch.float64)

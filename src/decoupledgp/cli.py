@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -31,7 +32,9 @@ def demo(
 
     try:
         out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):  # better now than after minutes of learning
+            pass
+        run_demo(out, max_iter=max_iter)
     except OSError as error:
-        typer.echo(f"error: cannot write to {out}: {error.strerror}", err=True)
+        typer.echo(f"error: cannot write to {out}: {error.strerror or error}", err=True)
         raise typer.Exit(2) from None
-    run_demo(out, max_iter=max_iter)

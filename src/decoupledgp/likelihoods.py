@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import (
+    BernoulliLikelihood,
     GaussianLikelihood,
     LaplaceLikelihood,
     Likelihood,
@@ -33,6 +34,9 @@ __all__ = [
     "log_marginal",
     "predictive_moments",
 ]
+
+NODES = 20
+"""Of quadratures over f."""
 
 SMALLEST_NOISE = 1e-6
 """Lower bound of the noise variance relative to the targets': a thousandth in standard deviation."""
@@ -103,10 +107,17 @@ def log_marginal(
     variance: Float[Tensor, "n p"],
     y: Float[Tensor, "n p"],
 ) -> Float[Tensor, "n p"]:
-    """Return log ∫p(y | f) q(f) df per row and output."""
-    latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
-    with min_variance(0.0, 0.0, 0.0):
-        return likelihood.log_marginal(y.T, latent).T
+    """Return log ∫p(y | f) q(f) df per row and output: closed form where there is one, else quadrature.
+
+    GPyTorch's own quadrature is of p, which is zero in floating point for an outlier; this one is of log p.
+    """
+    if isinstance(likelihood, GaussianLikelihood | BernoulliLikelihood):
+        latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
+        with min_variance(0.0, 0.0, 0.0):
+            return likelihood.log_marginal(y.T, latent).T
+    node, weight = _hermite(mean)
+    log_prob = likelihood(mean.T + node * variance.T.sqrt()).log_prob(y.T)
+    return torch.logsumexp(weight.log() + log_prob, 0).T
 
 
 @torch.no_grad()
@@ -119,11 +130,16 @@ def predictive_moments(
     """
     if isinstance(likelihood, GaussianLikelihood):
         return mean, variance + likelihood.noise.detach().to(mean).T
-    nodes, weights = np.polynomial.hermite.hermgauss(20)
-    shape = (-1, 1, 1)
-    weight = torch.as_tensor(weights / math.sqrt(math.pi)).to(mean).reshape(shape)
-    node = torch.as_tensor(nodes * math.sqrt(2)).to(mean).reshape(shape)
+    node, weight = _hermite(mean)
     conditional = likelihood(mean.T + node * variance.T.sqrt())
     y_mean = (weight * conditional.mean).sum(0)
     second = (weight * (conditional.variance + (conditional.mean - y_mean).square())).sum(0)
     return y_mean.T, second.T
+
+
+def _hermite(like: Tensor) -> tuple[Float[Tensor, "k 1 1"], Float[Tensor, "k 1 1"]]:
+    """Return the nodes of Gauss-Hermite quadrature for a standard normal variable, and their weights."""
+    nodes, weights = np.polynomial.hermite.hermgauss(NODES)
+    shape = (-1, 1, 1)
+    weight = torch.as_tensor(weights / math.sqrt(math.pi)).to(like).reshape(shape)
+    return torch.as_tensor(nodes * math.sqrt(2)).to(like).reshape(shape), weight

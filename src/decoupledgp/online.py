@@ -96,17 +96,21 @@ def initialise_hyperparameters(
 ) -> None:
     """Set length-scales by the median trick and the noise to the targets' variance (appendix C.2).
 
-    Only values that still are GPyTorch's untouched defaults are set (a raw parameter of zero): a
-    kernel or likelihood that a user has given values keeps them.
+    Only values that still are GPyTorch's untouched defaults are set (a raw parameter of zero that is to
+    be learnt): a kernel or likelihood that a user has given values, or frozen, keeps them.
     """
     for part in _parts(kernel):
-        if isinstance(part, DISTANCE_KERNELS) and not part.raw_lengthscale.any():
+        if isinstance(part, DISTANCE_KERNELS) and _untouched(part.raw_lengthscale):
             columns = x if part.active_dims is None else x[:, part.active_dims]
             part.lengthscale = median_distance(columns)
-    if isinstance(likelihood, GaussianLikelihood) and not likelihood.raw_noise.any():
+    if isinstance(likelihood, GaussianLikelihood) and _untouched(likelihood.raw_noise):
         variance = y.var(0, correction=0).clamp_min(2 * SMALLEST_NOISE)
         noise = likelihood.noise
         likelihood.noise = variance[:, None] if noise.numel() == y.shape[1] else variance.mean()
+
+
+def _untouched(raw: Tensor) -> bool:
+    return raw.requires_grad and not raw.any()
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:

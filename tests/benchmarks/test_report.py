@@ -13,6 +13,7 @@ from benchmarks.costs import SYSTEMS as COSTS
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.published import COMPLEXITY, PUBLISHED, ROWS, SYSTEMS
 from benchmarks.paper.report import write_report
+from benchmarks.paper.results import CONSTANT, Results, as_printed
 
 TOY = PROTOCOLS["toy"]
 PIXEL = bytes.fromhex(
@@ -105,3 +106,21 @@ def test_exponents_stand_beside_table_1(tmp_path: Path):
     assert line.endswith("| M_β^3.00 | M_β^3 | M_β^2.00 | M_β^2 |")
     draw([curve], tmp_path / "complexity.svg")
     assert (tmp_path / "complexity.svg").stat().st_size > 1000
+
+
+def test_the_papers_bounds_are_possible_without_a_gaussians_constant_only():
+    """A Gaussian of one variance has at most -½ log(2πe nMSE) per row, targets of variance 1."""
+    above = {True: 0, False: 0}
+    for name, (n_train, _) in ROWS.items():
+        bound, error = (PUBLISHED[name, measure].values for measure in ("bound", "nmse"))
+        most = -0.5 * (1 + np.log(error))
+        for constant in above:
+            above[constant] += np.sum(1e5 * bound / n_train > most - constant * CONSTANT)
+    assert above == {True: 137, False: 0}
+
+
+def test_bounds_are_printed_as_the_papers_are():
+    (one,) = Results(list(complete("mujoco1", 1, ["svdgp"])), "toy").records
+    assert one["bound"] == pytest.approx(1e5 + 900 * 0.918939, rel=1e-6)
+    assert one["curve"][0]["bound"] == pytest.approx(-1e5 + 900 * 0.918939, rel=1e-6)
+    assert as_printed({"n_train": 9, "nmse": 0.1}) == {"n_train": 9, "nmse": 0.1}

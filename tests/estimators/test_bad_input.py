@@ -16,6 +16,7 @@ from gpytorch.likelihoods import (
     GaussianLikelihood,
     MultitaskGaussianLikelihood,
     SoftmaxLikelihood,
+    StudentTLikelihood,
 )
 from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import InvalidParameterError
 
-from decoupledgp import DecoupledGPRegressor
+from decoupledgp import DecoupledGPRegressor, ExactGPRegressor, SVGPRegressor
 from decoupledgp.learners import GradientLearner
 
 RNG = np.random.default_rng(0)
@@ -753,14 +754,69 @@ def test_likelihoods_of_several_functions_are_refused(likelihood):
 def test_targets_that_a_likelihood_cannot_have_are_refused(method, target):
     """Beta's lie within 0 and 1; on the edges its density is none."""
     call = getattr(small(likelihood=BetaLikelihood()), method)
-    raised(lambda: call(X, target), ValueError, "support|likelihood")
+    raised(lambda: call(X, target), ValueError, "BetaLikelihood does not allow")
 
 
 def test_refused_targets_leave_the_model_as_it_was():
     model = small(likelihood=BetaLikelihood()).fit(X, 1 / (1 + np.exp(-y)))
     before = model.predict(X, return_std=True)
-    raised(lambda: model.partial_fit(X, (y > 0) * 1.0), ValueError, "support|likelihood")
+    raised(lambda: model.partial_fit(X, (y > 0) * 1.0), ValueError, "does not allow")
     assert_array_equal(model.predict(X, return_std=True), before)
+
+
+def test_refused_rows_leave_a_stream_that_has_hardly_begun_as_it_was():
+    """Nothing of them is kept either: later rows are learnt as if they had never come."""
+    good = 1 / (1 + np.exp(-y))
+    model, twin = (SVGPRegressor(10, likelihood=BetaLikelihood(), random_state=0) for _ in range(2))
+    for one in (model, twin):
+        one.partial_fit(X[:10], good[:10])
+    raised(lambda: model.partial_fit(X[10:20], good[10:20] + 1), ValueError, "does not allow")
+    assert model.n_rows_ == 10
+    for one in (model, twin):
+        one.partial_fit(X[20:], good[20:])
+    assert_array_equal(model.predict(X), twin.predict(X))
+
+
+MODELS = {
+    "gradient": lambda: small(),
+    "sweeps": lambda: DecoupledGPRegressor(random_state=0),
+    "svi": lambda: SVGPRegressor(5, max_iter=3, random_state=0),
+    "exact": lambda: ExactGPRegressor(max_iter=3, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name):
+    model = MODELS[name]().fit(X, y)
+    before = model.predict(X)
+    wide = np.column_stack([X, X])
+    raised(lambda: model.fit(wide, np.full(40, np.nan)), ValueError, "NaN")
+    raised(
+        lambda: model.set_params(kernel=RBFKernel(ard_num_dims=7)).fit(wide, Y), ValueError, "ard"
+    )
+    assert model.n_features_in_ == 2
+    assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_first_fit_that_fails_leaves_no_model(name):
+    model = MODELS[name]().set_params(kernel=RBFKernel(ard_num_dims=7))
+    raised(lambda: model.fit(X, y), ValueError, "ard")
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize("likelihood", [None, StudentTLikelihood()])
+@pytest.mark.parametrize("solver", ["gradient", "sweeps"])
+def test_a_caller_may_write_to_his_arrays_between_calls(solver, likelihood):
+    options = {"likelihood": likelihood, "solver": solver, "random_state": 0}
+    reused, fresh = (DecoupledGPRegressor(20, 8, **options) for _ in range(2))
+    X_buffer, y_buffer = np.empty((10, 2)), np.empty(10)
+    for start in range(0, 40, 10):
+        X_buffer[:], y_buffer[:] = X[start : start + 10], y[start : start + 10]
+        reused.partial_fit(X_buffer, y_buffer)
+        fresh.partial_fit(X[start : start + 10].copy(), y[start : start + 10].copy())
+    assert_array_equal(reused.predict(X), fresh.predict(X))
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])

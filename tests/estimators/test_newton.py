@@ -1,5 +1,6 @@
 """Other likelihoods by Newton's method, as a user meets them."""
 
+import warnings
 from functools import lru_cache
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
 from decoupledgp.estimators.solved import SitesRun, run
+from decoupledgp.estimators.solved.sites import _spread
 
 pytestmark = pytest.mark.usefixtures("few_groups")
 
@@ -185,3 +187,32 @@ def test_ctrl_c_in_a_later_round_leaves_the_last_whole_one(monkeypatch):
         model.fit(X, y)
     assert any(calls)
     assert_array_equal(model.predict(NEW), seen[-1])
+
+
+def test_the_spread_of_targets_that_are_mostly_one_value():
+    y = np.zeros((1000, 2))
+    y[:200, 0] = np.linspace(1, 5, 200)
+    y[:, 1] = np.linspace(0, 1, 1000)
+    spread = _spread(y)
+    assert 1 < spread[0] < 5
+    assert abs(spread[1] - 0.5) < 0.01
+    assert _spread(np.zeros((10, 1))) > 0
+
+
+def test_mostly_zero_targets_are_learnt():
+    X, _ = rows(1500, "tails")
+    y = np.maximum(truth(X) - 1, 0)
+    assert np.mean(y == 0) > 0.7
+    model = DecoupledGPRegressor(likelihood=StudentTLikelihood(), random_state=0).fit(X, y)
+    expected = np.maximum(truth(NEW) - 1, 0)
+    assert np.mean((model.predict(NEW) - expected) ** 2) < 0.1 * np.var(expected)
+
+
+def test_reversed_and_read_only_targets():
+    X, y = rows(300, "labels")
+    model = DecoupledGPRegressor(likelihood=BernoulliLikelihood(), random_state=0)
+    y.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X[::-1], y[::-1]).partial_fit(X[::-1], y[::-1])
+    model.fit(X, y)

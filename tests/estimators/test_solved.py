@@ -182,7 +182,7 @@ def test_history_callbacks_and_log(caplog):
     assert elbos[-1] > elbos[0]
     with caplog.at_level(logging.INFO, "decoupledgp"):
         DecoupledGPRegressor(100, random_state=0).fit(X[:1500], Y[:1500])
-    assert "rows in" in caplog.text
+    assert "1,500 rows, 100 functions for the mean, 100 for the covariance" in caplog.text
 
 
 def test_arguments_of_gradients_choose_gradients():

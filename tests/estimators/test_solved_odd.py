@@ -4,9 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from numpy.testing import assert_allclose, assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
+from largest import LargestTensor
 from waves import NEW, X, Y, fitted, rows
 
 pytestmark = pytest.mark.usefixtures("few_groups")
@@ -79,3 +82,29 @@ def test_what_is_not_finite_is_refused_and_nothing_lost(method, bad):
     with pytest.raises(ValueError, match="X"):
         getattr(model, method)(wrong, Y[:50])
     assert_array_equal(model.predict(NEW), before)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e100])
+def test_targets_of_any_size(scale):
+    X, y = rows(1200)
+    model = DecoupledGPRegressor(random_state=0).fit(X, scale * y)
+    plain = DecoupledGPRegressor(random_state=0).fit(X, y)
+    assert_allclose(model.predict(NEW) / scale, plain.predict(NEW), atol=1e-6)
+
+
+def test_what_is_frozen_stays_as_it_is():
+    likelihood = GaussianLikelihood().requires_grad_(False)
+    kernel = RBFKernel().requires_grad_(False)
+    model = DecoupledGPRegressor(kernel=kernel, likelihood=likelihood, random_state=0)
+    model.fit(X[:200], Y[:200])
+    assert model.likelihood_.noise.item() == pytest.approx(likelihood.noise.item())
+    assert model.kernel_.base_kernel.lengthscale.item() == pytest.approx(kernel.lengthscale.item())
+
+
+def test_a_bound_of_many_rows_takes_them_in_parts():
+    model = DecoupledGPRegressor(100, 64, random_state=0).fit(X[:200], Y[:200])
+    many = np.tile(X, (5, 1)), np.tile(Y, 5)
+    with LargestTensor() as seen:
+        whole = model.elbo(*many)
+    assert seen.largest < len(many[0]) * 64 * 8 / 2
+    assert_allclose(whole, model.elbo(X, Y), rtol=1e-9)

@@ -1,5 +1,7 @@
 """`DecoupledGPRegressor()` on streams: as good as a fit, drifting, stored half way, interrupted."""
 
+import signal
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -104,3 +106,35 @@ def test_files(tmp_path):
         stream(one, X[2300:3000], Y[2300:3000], 350)
     assert_array_equal(loaded.predict(NEW), model.predict(NEW))
     assert [record["rows"] for record in loaded.history_] == [r["rows"] for r in model.history_]
+
+
+def test_a_half_life_makes_room_where_a_stream_has_gone():
+    """All cells are full of rows that have faded, and the new ones are like none of them."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 8)) + 10 * (np.arange(1000) >= 500)[:, None]
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(1000)
+    model = DecoupledGPRegressor(100, half_life=50, random_state=0).fit(X[:500], y[:500])
+    model.partial_fit(X[500:900], y[500:900])
+    assert model.n_mean_basis_ <= 100
+    error = np.mean((model.predict(X[900:]) - y[900:]) ** 2)
+    assert error < 0.5 * np.var(y[900:])
+
+
+def test_ctrl_c_in_a_stream_keeps_the_step_that_it_waited_for(monkeypatch):
+    model = DecoupledGPRegressor(random_state=0).fit(X[:300], Y[:300])
+    twin = DecoupledGPRegressor(random_state=0).fit(X[:300], Y[:300])
+    twin.partial_fit(X[300:700], Y[300:700])
+    solve = stream_module.solve_mean
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return solve(*arguments, **options)
+
+    monkeypatch.setattr(stream_module, "solve_mean", interrupted)
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(X[300:700], Y[300:700])
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert_array_equal(model.predict(NEW), twin.predict(NEW))

@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from decoupledgp.kernels import se_ard
 from decoupledgp.solvers import selection
 from decoupledgp.solvers.selection import CHOICES, choose
+from largest import LargestTensor
 
 RNG = np.random.default_rng(0)
 KERNEL = se_ard(2).double()
@@ -60,3 +61,26 @@ def test_work_has_a_limit(monkeypatch):
     x = RNG.uniform(-1, 1, (500, 2))
     monkeypatch.setattr(selection, "MOST_WORK", 10)
     assert_array_equal(chosen(x, 50, "greedy"), chosen(x, 50, "random"))
+
+
+def test_greedy_rows_are_those_of_a_dense_pivoted_cholesky():
+    x = RNG.uniform(-1, 1, (200, 2))
+    index = chosen(x, 20, "greedy")
+    pool = np.random.default_rng(0).permutation(200)[:80]
+    K = np.exp(-0.5 * np.square((x[pool, None] - x[pool]) / 0.3).sum(2))
+    expected = []
+    for _ in range(20):
+        some = np.array(expected, dtype=int)
+        known = K[:, some] @ np.linalg.solve(K[np.ix_(some, some)], K[some]) if expected else 0 * K
+        left = np.diag(K - known).copy()
+        left[some] = -1
+        expected.append(int(left.argmax()))
+    assert_array_equal(index, pool[expected])
+
+
+@pytest.mark.parametrize("how", ["greedy", "leverage"])
+def test_no_choice_holds_the_gram_matrix_of_its_pool(how, monkeypatch):
+    monkeypatch.setattr(selection, "ROWS_AT_ONCE", 100)
+    with LargestTensor() as seen:
+        chosen(RNG.uniform(-1, 1, (2000, 2)), 100, how)
+    assert seen.largest < 400**2 * 8 / 2

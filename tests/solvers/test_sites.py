@@ -183,3 +183,15 @@ def test_targets_without_a_density_are_named():
         y[7] = bad
         with pytest.raises(ValueError, match=f"{bad:g} at row 7"):
             check_targets(likelihood, y)
+
+
+def test_outliers_far_beyond_floating_point_have_a_log_marginal():
+    """GPyTorch's own quadrature has log 0 there."""
+    likelihood = LaplaceLikelihood().double()
+    likelihood.noise = 1e-4
+    mean, variance = torch.zeros(2, 1).double(), torch.full((2, 1), 1e-6).double()
+    y = torch.tensor([[0.01], [50.0]]).double()
+    found = log_marginal(likelihood, mean, variance, y).detach()
+    assert_allclose(found[1], -50 / 0.01 - np.log(2 * 0.01), rtol=0.01)
+    near = likelihood(mean).log_prob(y)[0].detach()
+    assert_allclose(found[0], near, atol=0.02)

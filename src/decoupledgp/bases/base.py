@@ -20,6 +20,9 @@ __all__ = ["Basis", "Functions", "grow"]
 class Functions(ABC):
     """Basis functions under fixed hyper-parameters. Differentiable; holds no parameters itself."""
 
+    parallel = True
+    """Whether several threads may evaluate them at once."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 

@@ -127,6 +127,8 @@ class SEFunctions(Functions):
 class KernelFunctions(Functions):
     """Functions φ_z of any GPyTorch kernel: inducing points."""
 
+    parallel = False
+
     def __init__(self, kernel: Kernel | DoubleKernel, z: Float[Tensor, "m d"]):
         self.kernel, self.z = kernel, z
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         (N/n) Σ E_q[log p(y | f)] - KL, with N the rows learnt from: on test rows, the held-out bound
         that the paper reports. Densities are of y in its own units; several outputs are summed.
-        Time O(n M_α D + M_α² D).
+        Time O(n M_α D + M_α² D); memory does not grow with n beyond the rows.
         """
         check_is_fitted(self)
         X, Y = self._check_rows(X, y, reset=False)
@@ -177,6 +178,19 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Number of steps taken."""
         return self._run.iteration
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the model as it was if learning ends with an error before anything was learnt."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            run = self.__dict__.get("_run")
+            if run is before.get("_run") or not run.has_learnt:
+                self.__dict__.clear()
+                self.__dict__.update(before)
+            raise
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_run")
 
@@ -197,7 +211,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError("y has no columns; give at least one target")
         if reset:
             self._y_is_flat = Y.ndim == 1
-        Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
+        Y = np.require(Y, np.float64, ["C", "W"]).reshape(len(X), -1)  # as PyTorch wants them
         if not reset and Y.shape[1] != self._run.n_outputs:
             raise ValueError(f"y has {Y.shape[1]} outputs; the model has {self._run.n_outputs}")
         return X, Y

@@ -58,34 +58,35 @@ class _BatchGPRegressor(GPRegressor):
 
         Ctrl-C leaves the best model so far, ready to predict.
         """
-        X, Y = self._check_rows(X, y, reset=True)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        rng = np.random.default_rng(seed)
-        X, Y = self._few_enough(X, Y, rng)
-        state = BatchState(
-            basis=self._basis(),
-            n_features=self.n_features_in_,
-            n_outputs=Y.shape[1],
-            kernel=self.kernel,
-            likelihood=self.likelihood,
-            device=torch.device(self.device or "cpu"),
-        )
-        self._run = state
-        max_iter = int(self._size("max_iter") or 1)
-        with progress(max_iter, bool(self.verbose)) as advance:
-
-            def stepped(record: dict[str, Any]) -> bool:
-                advance(record)
-                return self._called_back(record)
-
-            state.learn(
-                X,
-                Y,
-                self._choose(len(X), rng),
-                solver=self.solver,
-                max_iter=max_iter,
-                after_step=stepped,
+        with self._all_or_nothing():
+            X, Y = self._check_rows(X, y, reset=True)
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            rng = np.random.default_rng(seed)
+            X, Y = self._few_enough(X, Y, rng)
+            state = BatchState(
+                basis=self._basis(),
+                n_features=self.n_features_in_,
+                n_outputs=Y.shape[1],
+                kernel=self.kernel,
+                likelihood=self.likelihood,
+                device=torch.device(self.device or "cpu"),
             )
+            self._run = state
+            max_iter = int(self._size("max_iter") or 1)
+            with progress(max_iter, bool(self.verbose)) as advance:
+
+                def stepped(record: dict[str, Any]) -> bool:
+                    advance(record)
+                    return self._called_back(record)
+
+                state.learn(
+                    X,
+                    Y,
+                    self._choose(len(X), rng),
+                    solver=self.solver,
+                    max_iter=max_iter,
+                    after_step=stepped,
+                )
         return self
 
     def _basis(self) -> str | None:

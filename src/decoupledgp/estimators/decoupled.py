@@ -272,17 +272,11 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         if not self._is_solved():
             _refuse_row_arguments(weights=weights, noise_variance=noise_variance, groups=groups)
             return super().fit(X, y)
-        before, run = dict(self.__dict__), self.__dict__.get("_run")
-        try:
+        with self._all_or_nothing():
             table = self._table(X, y, weights, noise_variance, reset=True)
             return self._solve(
                 table, None if groups is None else require_groups(groups, len(table))
             )
-        except BaseException:
-            if self.__dict__.get("_run") is run:  # nothing was learnt: nothing is changed
-                self.__dict__.clear()
-                self.__dict__.update(before)
-            raise
 
     def partial_fit(
         self, X: Any, y: Any, *, weights: Any = None, noise_variance: Any = None
@@ -304,10 +298,9 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 )
             _refuse_row_arguments(weights=weights, noise_variance=noise_variance)
             return super().partial_fit(X, y)
-        first = not hasattr(self, "_run")
-        table = self._table(X, y, weights, noise_variance, reset=first)
-        if first:
-            return self._solve(table)
+        if not hasattr(self, "_run"):
+            return self.fit(X, y, weights=weights, noise_variance=noise_variance)
+        table = self._table(X, y, weights, noise_variance, reset=False)
         if not isinstance(self._run, SolvedRun):
             raise ValueError(
                 'this model was begun with solver="gradient"; it cannot go on by sweeps'

@@ -28,20 +28,21 @@ class OnlineGPRegressor(GPRegressor):
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from all rows in shuffled minibatches, for `max_iter` of them, from scratch.
 
-        The rows are not copied. Ctrl-C leaves the model as it
-        was after the last whole step, ready to predict.
+        The rows are not copied. Ctrl-C leaves the model as it was after the last whole step, ready to
+        predict; before the first one is done, and after an error, as it was before `fit`.
         """
-        X, Y = self._check_rows(X, y, reset=True)
-        run, shuffle = self._begin(Y.shape[1])
-        run.open_table(len(X))
-        batches = shuffled_batches(len(X), run.settings.batch_size, shuffle)
-        with progress(run.settings.max_iter, bool(self.verbose)) as advance:
-            for index in islice(batches, run.settings.max_iter):
-                record = run.learn(X[index], Y[index], index)
-                advance(record)
-                if self._called_back(record):
-                    break
-        run.close_table()
+        with self._all_or_nothing():
+            X, Y = self._check_rows(X, y, reset=True)
+            run, shuffle = self._begin(Y.shape[1])
+            run.open_table(len(X))
+            batches = shuffled_batches(len(X), run.settings.batch_size, shuffle)
+            with progress(run.settings.max_iter, bool(self.verbose)) as advance:
+                for index in islice(batches, run.settings.max_iter):
+                    record = run.learn(X[index], Y[index], index)
+                    advance(record)
+                    if self._called_back(record):
+                        break
+            run.close_table()
         return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -53,13 +54,14 @@ class OnlineGPRegressor(GPRegressor):
         first ones, until there are 32).
         """
         first = not hasattr(self, "_run")
-        X, Y = self._check_rows(X, y, reset=first)
-        run = self._begin(Y.shape[1])[0] if first else self._run
-        assert isinstance(run, Run)
-        run.close_table()
-        for part in consecutive_batches(len(X), run.settings.batch_size):
-            if self._called_back(run.learn(X[part], Y[part])):
-                break
+        with self._all_or_nothing():
+            X, Y = self._check_rows(X, y, reset=first)
+            run = self._begin(Y.shape[1])[0] if first else self._run
+            assert isinstance(run, Run)
+            run.close_table()
+            for part in consecutive_batches(len(X), run.settings.batch_size):
+                if self._called_back(run.learn(X[part], Y[part])):
+                    break
         return self
 
     def _begin(self, n_outputs: int) -> tuple[Run, np.random.Generator]:

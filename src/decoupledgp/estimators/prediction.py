@@ -45,7 +45,7 @@ class Predictor:
     def marginals(self, X: np.ndarray, *, std: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation of y, each (n, P); the latter only if asked for."""
         mean = np.empty((len(X), self.q.n_outputs))
-        deviation = np.empty_like(mean)
+        deviation = np.zeros_like(mean)
 
         def fill(start: int) -> None:
             rows = slice(start, start + ROWS_AT_ONCE)
@@ -58,7 +58,7 @@ class Predictor:
             mean[rows], deviation[rows] = y_mean.cpu(), y_variance.sqrt().cpu()
 
         jobs = [partial(fill, start) for start in range(0, len(X), ROWS_AT_ONCE)]
-        run_all(jobs, self.q.a.device)
+        run_all(jobs, self.q.a.device, in_turn=not self.q.beta.parallel)
         return self.y_scaler.inverse(mean), deviation * self.y_scaler.scale
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ from decoupledgp.estimators.interrupt import finish_first
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner, MirrorLearner, NaturalLearner, StepResult
+from decoupledgp.likelihoods import check_targets
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior, ResidualPosterior, SharedPosterior
 
@@ -72,6 +73,10 @@ class Run(State):
         self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None = None
     ) -> dict[str, Any]:
         """Take one step on a minibatch, given with its row numbers if a table is open."""
+        if (
+            not self.standardises_targets
+        ):  # not every target is possible, and nothing has changed yet
+            check_targets(self.likelihood, torch.from_numpy(Y).to(self.device))
         with finish_first():
             start = time.perf_counter()
             result = self._step(X, Y, index)
@@ -146,7 +151,11 @@ class Run(State):
         )
         if index is not None:
             index = np.concatenate([numbers for *_, numbers in first if numbers is not None])
-        self._first_rows = first if len(X) < WARM_UP_ROWS else []
+        self._first_rows = [
+            (np.array(x), np.array(y), numbers)  # the caller may write to his arrays
+            for x, y, numbers in first
+            if len(X) < WARM_UP_ROWS
+        ]
         self._build()
         if self._lent is not None:
             self._lent[:] = False

@@ -60,6 +60,11 @@ class State:
             check_likelihood(likelihood, n_outputs)
 
     @property
+    def has_learnt(self) -> bool:
+        """Whether there is something to predict with."""
+        return self.iteration > 0
+
+    @property
     def standardises_targets(self) -> bool:
         """Whether targets are shifted and scaled before learning."""
         return is_location_scale(self.likelihood)

@@ -55,7 +55,7 @@ class MirrorLearner(NaturalLearner):
             self.climb(moving, torch.autograd.grad(-closeness, moving), iteration)
         with torch.no_grad():
             projected = target.projected(self._functions(self.posterior.basis))
-        self.posterior.mix(1.0, *projected)
+        self.posterior.mix(1.0, *projected, q)
         self.climb(rest, gradients, iteration)
         return StepResult(seen.bound.item(), nmse(seen.mean, y))
 

@@ -81,7 +81,7 @@ class NaturalLearner(GradientLearner):
         seen = self.look(q, x, y, n_total, rng)
         targets = natural_targets(q, seen, n_total / len(x))
         self.ascend(seen.bound, iteration)
-        self.posterior.mix(self.rate(iteration), *targets)
+        self.posterior.mix(self.rate(iteration), *targets, q)
         return StepResult(seen.bound.item(), nmse(seen.mean, y))
 
     def look(

@@ -27,14 +27,20 @@ LANES = 8
 _inside = threading.local()
 
 
-def run_all(jobs: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
+def run_all(
+    jobs: Sequence[Callable[[], Result]], device: torch.device, *, in_turn: bool = False
+) -> list[Result]:
     """Return the jobs' results, in order; on a CPU they run on as many threads as PyTorch may use.
+
+    `in_turn` runs them one after the other, on PyTorch's own threads: for jobs that call GPyTorch, which
+    writes to a kernel while it evaluates it.
 
     Gradients are off in the jobs: they belong inside an `autograd.Function`. A job that has jobs of
     its own runs them itself.
     """
     workers = torch.get_num_threads()
-    if workers == 1 or len(jobs) == 1 or device.type != "cpu" or hasattr(_inside, "pool"):
+    alone = workers == 1 or len(jobs) == 1 or hasattr(_inside, "pool")
+    if in_turn or alone or device.type != "cpu":
         with torch.no_grad():
             return [job() for job in jobs]
     return list(_pool(os.getpid(), workers).map(_without_gradients, jobs))

@@ -4,6 +4,7 @@ from decoupledgp.posteriors.decoupled import DecoupledPosterior
 from decoupledgp.posteriors.measure import DecoupledMeasure, kl_divergence
 from decoupledgp.posteriors.residual import ResidualMeasure, ResidualPosterior
 from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
+from decoupledgp.posteriors.values import ValuesMeasure, ValuesPosterior
 
 __all__ = [
     "DecoupledMeasure",
@@ -12,5 +13,7 @@ __all__ = [
     "ResidualPosterior",
     "SharedMeasure",
     "SharedPosterior",
+    "ValuesMeasure",
+    "ValuesPosterior",
     "kl_divergence",
 ]

@@ -35,14 +35,20 @@ class SharedMeasure(DecoupledMeasure):
         precision: Float[Tensor, "p m m"],
     ):
         functions = functions.double()
-        self.shift, self.precision = shift.double(), precision.double()
         self.cholesky_K = safe_cholesky(functions.gram())
-        self.eye = torch.eye(len(functions)).to(self.precision)
+        self.eye = torch.eye(len(functions)).to(self.cholesky_K)
+        self.shift, self.precision = self.here(shift.double(), precision.double())
         self.cholesky_posterior = torch.linalg.cholesky(self.eye + self.precision)
         solved = torch.cholesky_solve(self.shift.T[..., None], self.cholesky_posterior)
         self.white = solved[..., 0].T
         a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
         self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a
+
+    def here(
+        self, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]
+    ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
+        """Return h and Λ in the coordinates of the present Cholesky factor: as they are, here."""
+        return shift, precision
 
     @property
     def white_mean(self) -> Float[Tensor, "m p"]:
@@ -184,8 +190,12 @@ class SharedPosterior(nn.Module):
 
     @torch.no_grad()
     def mix(
-        self, rate: float, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]
+        self,
+        rate: float,
+        shift: Float[Tensor, "m p"],
+        precision: Float[Tensor, "p m m"],
+        q: SharedMeasure,
     ) -> None:
-        """Take a natural-gradient step: (1 - rate) of the old parameters, rate of the targets."""
+        """Take a natural-gradient step: (1 - rate) of q's parameters, rate of the targets."""
         self.shift.lerp_(shift.to(self.shift), rate)
         self.precision.lerp_(precision.to(self.precision), rate)

@@ -122,7 +122,8 @@ class GroupEvidence:
     def __call__(self) -> Tensor:
         """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
         jobs = [partial(self._group, group) for group in self.groups]
-        results = run_all(jobs, self.groups[0].x.device)
+        base = self.prior.kernel.base_kernel
+        results = run_all(jobs, self.groups[0].x.device, in_turn=not is_se_ard(base))
         value = torch.stack([result[0] for result in results]).sum() / self.size
         for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
             slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size

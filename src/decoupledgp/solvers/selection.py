@@ -12,7 +12,8 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from decoupledgp.bases import PointBasis
+from decoupledgp.bases import Functions, PointBasis
+from decoupledgp.kernels import prior_diagonal
 from decoupledgp.ops import safe_cholesky
 
 __all__ = ["CHOICES", "choose"]
@@ -25,10 +26,13 @@ POOL = 4
 MOST_WORK = 2e10
 """Products that a choice may take; a larger basis is chosen at random."""
 
+ROWS_AT_ONCE = 8192
+
 LANDMARKS = 512
 """Random rows that estimate leverage, at most; a quarter of the functions if that is less."""
 
 
+@torch.no_grad()
 def choose(
     kernel: Kernel,
     places: Float[Tensor, "n d"],
@@ -50,7 +54,7 @@ def choose(
         return pool[_spread(places[index].numpy(), count, rng)]
     functions = PointBasis(x[index]).at(kernel)
     if how == "greedy":
-        return pool[_greedy(functions.gram(), count)]
+        return pool[_greedy(functions, x[index], count)]
     return pool[_by_leverage(kernel, x[index], count, rng)]
 
 
@@ -70,28 +74,32 @@ def _spread(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndar
     return np.array(chosen)
 
 
-@torch.no_grad()
-def _greedy(K: Float[Tensor, "n n"], count: int) -> np.ndarray:
-    """Pivoted Cholesky: each next row is that of the largest variance given those before."""
-    left = K.diagonal().clone()
-    factor = K.new_zeros(count, len(K))
+def _greedy(functions: Functions, x: Float[Tensor, "n d"], count: int) -> np.ndarray:
+    """Pivoted Cholesky: each next row is that of the largest variance given those before.
+
+    Memory O(count n): of the Gram matrix only the chosen rows are ever computed.
+    """
+    left = functions.diagonal().clone()
+    factor = left.new_zeros(count, len(x))
     chosen = []
     for j in range(count):
         row = int(left.argmax())
         chosen.append(row)
-        column = K[row] - factor[:j, row] @ factor[:j]
+        own = functions.take(torch.tensor([row])).evaluate(x)[:, 0]
+        column = own - factor[:j, row] @ factor[:j]
         factor[j] = column / left[row].clamp_min(1e-12).sqrt()
         left = (left - factor[j].square()).clamp_min(0)
         left[torch.tensor(chosen)] = -1
     return np.array(chosen)
 
 
-@torch.no_grad()
 def _by_leverage(kernel: Kernel, x: Tensor, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw rows in proportion to the variance that a few random rows leave of them."""
     few = rng.permutation(len(x))[: min(LANDMARKS, count // 4 + 1)]
     landmarks = PointBasis(x[torch.from_numpy(few)]).at(kernel)
     C = safe_cholesky(landmarks.gram())
-    U = torch.linalg.solve_triangular(C, landmarks.evaluate(x).T, upper=False)
-    left = (1 - U.square().sum(0)).clamp_min(1e-6).numpy()
+    left = np.empty(len(x))
+    for part in (slice(k, k + ROWS_AT_ONCE) for k in range(0, len(x), ROWS_AT_ONCE)):
+        U = torch.linalg.solve_triangular(C, landmarks.evaluate(x[part]).T, upper=False)
+        left[part] = (prior_diagonal(kernel, x[part]) - U.square().sum(0)).clamp_min(1e-6)
     return rng.choice(len(x), count, replace=False, p=left / left.sum())

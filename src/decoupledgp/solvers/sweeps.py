@@ -205,5 +205,6 @@ def product_by_rows(
         part = slice(start, start + ROWS_AT_ONCE)
         out[part] = functions.matmul(x[part], a)
 
-    run_all([partial(fill, start) for start in range(0, len(x), ROWS_AT_ONCE)], x.device)
+    jobs = [partial(fill, start) for start in range(0, len(x), ROWS_AT_ONCE)]
+    run_all(jobs, x.device, in_turn=not functions.parallel)
     return out

@@ -150,7 +150,8 @@ class SolvedModel(State):
     def rows(self, table: Table) -> Rows:
         """Return rows in standardised units."""
         x, y = self.tensors(table.X, table.Y)
-        known = torch.from_numpy(table.known / self.y_scaler.scale**2)
+        scale = self.y_scaler.scale
+        known = torch.from_numpy(table.known / scale / scale)  # its square may underflow
         return Rows(x, y, torch.from_numpy(np.array(table.weights)), known)
 
     def cell_rows(self) -> Rows:
@@ -158,7 +159,7 @@ class SolvedModel(State):
         cells = self.cells
         x, _ = self.tensors(cells.centres, cells.targets)
         y = torch.from_numpy(self.y_scaler.transform(cells.targets, np.inf))
-        known = torch.from_numpy(cells.known / self.y_scaler.scale**2)
+        known = torch.from_numpy(cells.known / self.y_scaler.scale / self.y_scaler.scale)
         return Rows(x, y, torch.from_numpy(cells.counts), known)
 
     def relative_noise(self, rows: Rows) -> Float[Tensor, "n p"]:

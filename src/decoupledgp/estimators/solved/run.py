@@ -150,6 +150,7 @@ class SolvedRun(SolvedStream):
         held = self.rows(parts.held.take(slice(HELD_OUT_MOST)))
         problem = self.gather(parts.kept, kept, share.functions)
         self.rebuild(problem)
+        self.say_sizes()
         watch = (held.x, held.y) if len(held) else None
         fitted = self.cell_rows() if problem.x is None else kept
         stopped = False
@@ -252,6 +253,11 @@ class SolvedRun(SolvedStream):
             log.info("%s random rows of %s are learnt from", f"{share.rows:,}", f"{len(rows):,}")
         return share
 
+    def say_sizes(self) -> None:
+        """Write down how many rows and functions there are."""
+        sizes = (self.n_rows, self.posterior.n_mean, self.posterior.n_cov)
+        log.info("%s rows, %s functions for the mean, %s for the covariance", *map(_grouped, sizes))
+
     def thin(self, parts: Parts, share: Share) -> Parts:
         """Return as many rows as there is work for; of groups held out, as many in proportion."""
         n_kept, n_held = len(parts.kept), len(parts.held)
@@ -288,7 +294,6 @@ class SolvedRun(SolvedStream):
         np.add.at(sums, cell, table.X)
         self.cells.centres = sums / np.bincount(cell)[:, None]
         self.joined_rows = len(table)
-        log.info("%s rows in %s cells", f"{len(table):,}", f"{len(used):,}")
         return cell
 
     def _work(self, x: Tensor, clock: Clock) -> float:
@@ -314,6 +319,10 @@ class SolvedRun(SolvedStream):
         if problem.x is not None:
             targets = solution.at_centres + problem.noise * solution.a
             self.cells.targets = self.y_scaler.inverse(targets.numpy())
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"
 
 
 def _work_of(share: Share) -> float:

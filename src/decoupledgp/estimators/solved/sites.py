@@ -72,6 +72,9 @@ SHORTEST = 0.1
 OUTLIER = 3.0
 """For the first kernel, targets are drawn in to so many times the distance of the quartiles."""
 
+TAILS = (0.25, 0.05, 0.01)
+"""Quantiles whose distance says how far targets are spread: the next if so many are equal that it is zero."""
+
 FIRST_ROWS = 256
 """A stream of no more rows is learnt from the beginning with every call."""
 
@@ -118,7 +121,8 @@ class SitesRun(SolvedRun):
     ) -> None:
         """Learn from a table, from scratch."""
         check_targets(self.likelihood, torch.from_numpy(table.Y))
-        self.first = table if len(table) <= FIRST_ROWS else None
+        few = len(table) <= FIRST_ROWS
+        self.first = table.take(np.arange(len(table))) if few else None  # a copy
         super().fit(table, follow, groups)
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
@@ -134,6 +138,7 @@ class SitesRun(SolvedRun):
         rows = self._with(kept, sites)
         problem = self.gather(self._table(parts.kept, sites), rows, n_functions)
         self.rebuild(problem)
+        self.say_sizes()
         a, length, former = None, 1.0, -np.inf
         for number in range(ROUNDS):
             before = None if a is None else self.mean(kept.x)
@@ -254,8 +259,7 @@ class SitesRun(SolvedRun):
         """
         rows = self.rows(table)
         if is_location_scale(self.likelihood):
-            low, middle, high = np.quantile(rows.y.numpy(), [0.25, 0.5, 0.75], axis=0)
-            reach = OUTLIER * (high - low) + 1e-9
+            middle, reach = np.median(rows.y.numpy(), axis=0), OUTLIER * _spread(rows.y.numpy())
             y = torch.from_numpy(np.clip(rows.y.numpy(), middle - reach, middle + reach))
             gaussian = gaussian_likelihood(self.n_outputs).to(rows.y)
             self.learn(Rows(rows.x, y, rows.weights, rows.known), gaussian, clock)
@@ -298,6 +302,15 @@ class SitesRun(SolvedRun):
 
     def _with(self, rows: Rows, sites: Sites) -> Rows:
         return Rows(rows.x, sites.targets, rows.weights, sites.variances)
+
+
+def _spread(y: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " p"]:
+    """Return the distance of the quartiles; where they are equal, of quantiles farther out."""
+    spread = np.zeros(y.shape[1])
+    for tail in TAILS:
+        low, high = np.quantile(y, [tail, 1 - tail], axis=0)
+        spread = np.where(spread > 0, spread, high - low)
+    return np.where(spread > 0, spread, y.std(0) + 1e-9)
 
 
 def _settled(before: Tensor | None, after: Tensor, number: int) -> bool:

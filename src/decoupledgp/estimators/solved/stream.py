@@ -107,12 +107,12 @@ class SolvedStream(SolvedModel):
         everything as it was.
         """
         clock, before = Clock(None), self._snapshot()
-        try:
-            with finish_first():
+        with finish_first():
+            try:
                 record = self._learn_more(table, clock)
-        except BaseException:
-            self._go_back(before)
-            raise
+            except BaseException:
+                self._go_back(before)
+                raise
         return follow(record)
 
     def _learn_more(self, table: Table, clock: Clock) -> dict[str, Any]:
@@ -165,11 +165,17 @@ class SolvedStream(SolvedModel):
 
         Where a row is far from all cells and the basis is full, two cells that are alike become one
         and the row gets the place, if it `merges`; the mean then has to be solved for around them.
+        Cells that have faded make room first.
         """
-        a, old = self.a, len(self.cells)
+        a = self.a
+        if self.sizes.half_life and len(self.cells) + len(table) > self.most_mean:
+            kept = np.flatnonzero(self.cells.rows > FADED)
+            self.cells.keep(kept)
+            a = a[torch.from_numpy(kept)]
+        old = len(self.cells)
         alone = np.arange(len(table)) < min(self.most_mean, most or self.most_mean) - old
         into = np.arange(0)
-        if merges and not alone.all():
+        if merges and old and not alone.all():
             far = np.flatnonzero(~alone)
             far = far[self._nearest_cells(table.take(far))[1] < FAR]
             merger = self._mergeable(min(len(far), MOST_MERGED))
@@ -233,7 +239,7 @@ class SolvedStream(SolvedModel):
         at_gone, at_into = (self.mean(centres[part]).numpy() for part in (gone, into))
         residuals = self.y_scaler.transform(cells.targets[gone], np.inf) - at_gone
         says = _Moved(residuals, self._latent(centres[gone]), alike, self.noise().numpy())
-        known = says.known(cells.known[gone] / scale**2, weights) * scale**2
+        known = says.known(cells.known[gone] / scale / scale, weights) * scale**2
         targets = self.y_scaler.inverse(at_into + says.residuals)
         np.add.at(rows, into, rows[gone])
         cells.join(into, targets, weights, known, self._learnt_noise())
