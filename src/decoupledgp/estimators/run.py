@@ -18,7 +18,12 @@ from decoupledgp.estimators.state import State
 from decoupledgp.learners import GradientLearner, MirrorLearner, NaturalLearner, StepResult
 from decoupledgp.likelihoods import check_targets
 from decoupledgp.online import OnlineLearner
-from decoupledgp.posteriors import DecoupledPosterior, ResidualPosterior, SharedPosterior
+from decoupledgp.posteriors import (
+    DecoupledPosterior,
+    ResidualPosterior,
+    SharedPosterior,
+    ValuesPosterior,
+)
 
 __all__ = ["RUNS", "Run"]
 
@@ -174,7 +179,9 @@ class SharedRun(Run):
     }
 
     def _learner(self, mean_basis: Basis, cov_basis: Basis) -> NaturalLearner:
-        posterior = SharedPosterior(self.own_kernel(), mean_basis, n_outputs=self.n_outputs)
+        whitened = self.settings.whitened or self.family == "mirror"
+        kind = SharedPosterior if whitened else ValuesPosterior
+        posterior = kind(self.own_kernel(), mean_basis, n_outputs=self.n_outputs)
         return self.learners[self.family](
             posterior,
             self.likelihood,

@@ -36,6 +36,8 @@ class Settings:
     whole_table: bool = False
     """Whether N is the table's from `fit`'s first step on, and not the rows seen so far, with which
     `partial_fit` on the same minibatches ends at the same model."""
+    whitened: bool = True
+    """Whether SVI keeps q of the whitened values while functions and kernel move, or of the values."""
     basis: str = "multiscale"
     mean_preconditioner: str = "jacobi"
     """How a is parametrised."""
@@ -47,8 +49,11 @@ PRESETS: dict[str | None, Settings] = {
     None: Settings(),
     # Section 4: M_α = 128², M_β = 128, T = 2000, N_m = 1024, N_Δ = 128; columns of K_α are sampled
     # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set; γ_t is
-    # "the step-size for each stochastic algorithm", natural gradients' and mirror ascent's too.
-    "paper": Settings(n_mean_basis=128**2, max_iter=2000, natural_rate=None, whole_table=True),
+    # "the step-size for each stochastic algorithm", natural gradients' and mirror ascent's too; SVI has
+    # the canonical parametrisation by mean and covariance of the values (equation 4).
+    "paper": Settings(
+        n_mean_basis=128**2, max_iter=2000, natural_rate=None, whole_table=True, whitened=False
+    ),
 }
 
 

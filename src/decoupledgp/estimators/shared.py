@@ -125,6 +125,10 @@ class SVGPRegressor(_SharedGPRegressor):
     natural_rate : float, default=None
         Step of the natural gradient, 0.1 by default; 1 forgets all but the present minibatch. With
         `preset="paper"` it is Adam's, γ_t.
+    whitened : bool, default=None
+        Whether the posterior of the whitened values is kept while functions and kernel move, True by
+        default: the posterior then bends with the prior. False, with `preset="paper"`, keeps that of
+        the function's values, as Hensman et al. write it; a step takes about 1.8 times as long.
     device : str, default=None
         PyTorch device to learn on; None is the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -157,6 +161,47 @@ class SVGPRegressor(_SharedGPRegressor):
 
     _family = "natural"
     _sizes: ClassVar[dict[str | None, int]] = {None: 256, "paper": 1024}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_SharedGPRegressor._parameter_constraints,
+        "whitened": ["boolean", None],
+    }
+
+    def __init__(
+        self,
+        n_basis: int | None = None,
+        *,
+        kernel: Kernel | None = None,
+        basis: str | None = None,
+        likelihood: Likelihood | None = None,
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        basis_increment: int | None = None,
+        learning_rate: float | None = None,
+        natural_rate: float | None = None,
+        whitened: bool | None = None,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+        callbacks: Sequence[Callable[[Any, dict[str, Any]], Any]] | None = None,
+        preset: str | None = None,
+    ):
+        super().__init__(
+            n_basis,
+            kernel=kernel,
+            basis=basis,
+            likelihood=likelihood,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            basis_increment=basis_increment,
+            learning_rate=learning_rate,
+            natural_rate=natural_rate,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+            callbacks=callbacks,
+            preset=preset,
+        )
+        self.whitened = whitened
 
 
 class IncrementalGPRegressor(_SharedGPRegressor):

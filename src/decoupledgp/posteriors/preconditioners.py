@@ -25,15 +25,11 @@ __all__ = [
     "mean_preconditioner",
 ]
 
-MEAN_PRECONDITIONERS = ("none", "jacobi", "count", "nystrom")
+MEAN_PRECONDITIONERS = ("none", "jacobi", "nystrom")
 COV_PRECONDITIONERS = ("none", "jacobi", "full")
 
 SMALLEST_DIAGONAL = 1e-12
 """Jacobi preconditioning divides by ψᵀψ; a function of no length has no coefficient to speak of."""
-
-FREE_COUNT = 2048
-"""Functions of the mean beyond which "count" shortens their steps, as in the code that the paper's
-authors published later."""
 
 SMALLEST_REMAINDER = 0.01
 """Share of ψᵀψ that Nyström's P leaves to each function at least: a function in the span of the
@@ -102,11 +98,7 @@ def mean_preconditioner(kind: str, alpha: Functions, beta: Functions) -> Diagona
     if kind == "nystrom":
         return Nystrom(alpha, beta)
     d = alpha.diagonal()
-    if kind == "none":
-        return Diagonal(torch.ones_like(d))
-    d = d.clamp_min(SMALLEST_DIAGONAL)
-    # Adam moves every coefficient by about γ, so that the mean moves by √M γ, or by M γ if all agree.
-    return Diagonal(d * max(1, len(alpha) - FREE_COUNT) ** 0.5 if kind == "count" else d)
+    return Diagonal(d.clamp_min(SMALLEST_DIAGONAL) if kind == "jacobi" else torch.ones_like(d))
 
 
 def cov_factor(kind: str, beta: Functions, L0: Float[Tensor, "p k k"]) -> Float[Tensor, "p k k"]:

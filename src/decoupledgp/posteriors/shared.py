@@ -34,7 +34,7 @@ class SharedMeasure(DecoupledMeasure):
         shift: Float[Tensor, "m p"],
         precision: Float[Tensor, "p m m"],
     ):
-        functions = functions.double()
+        self.kernel, functions = kernel, functions.double()
         self.cholesky_K = safe_cholesky(functions.gram())
         self.eye = torch.eye(len(functions)).to(self.cholesky_K)
         self.shift, self.precision = self.here(shift.double(), precision.double())
@@ -42,7 +42,7 @@ class SharedMeasure(DecoupledMeasure):
         solved = torch.cholesky_solve(self.shift.T[..., None], self.cholesky_posterior)
         self.white = solved[..., 0].T
         a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
-        self.kernel, self.alpha, self.beta, self.a = kernel, functions, functions, a
+        self.alpha, self.beta, self.a = functions, functions, a
 
     def here(
         self, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]

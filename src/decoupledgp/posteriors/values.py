@@ -1,12 +1,12 @@
 """One shared basis by the natural parameters of its values u themselves, as Hensman et al. 2013 have them.
 
 The whitened family of `shared.py` keeps q(C⁻¹u) while functions and kernel move, and so q(f) bends with
-the prior. Here q(u) stays as it is: S⁻¹ and S⁻¹m do not change until the next natural-gradient step. The
-two are the same wherever functions and kernel stand still. Where they move, this one is as sensitive as
-K is ill-conditioned.
+the prior. Here q(u) stays as it is, u being f at the functions: S⁻¹ and S⁻¹m do not change until the next
+natural-gradient step. The two are the same wherever functions and kernel stand still. Where they move, this
+one is as sensitive as K is ill-conditioned.
 
-S⁻¹ is never formed: Λ and h are kept in the coordinates of the Cholesky factor of K as it was, C₀, and
-read in those of the present one, C = C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
+S⁻¹ is never formed: Λ and h are kept in the coordinates of the Cholesky factor of ρ²K as it was, ρ₀C₀, and
+read in those of the present one, ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from decoupledgp.bases import Basis, Functions
 from decoupledgp.kernels import DoubleKernel
-from decoupledgp.ops import kernel_dense
+from decoupledgp.ops import kernel_dense, safe_cholesky
 from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
 
 __all__ = ["ValuesMeasure", "ValuesPosterior"]
@@ -34,8 +34,9 @@ class ValuesMeasure(SharedMeasure):
         shift: Float[Tensor, "m p"],
         precision: Float[Tensor, "p m m"],
         reference: Float[Tensor, "m m"],
+        reference_rho: Float[Tensor, " p"],
     ):
-        self.reference = reference
+        self.reference, self.reference_rho = reference, reference_rho
         super().__init__(kernel, functions, shift, precision)
 
     def here(
@@ -43,7 +44,9 @@ class ValuesMeasure(SharedMeasure):
     ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
         """Return the natural parameters in the coordinates of the present Cholesky factor."""
         T = torch.linalg.solve_triangular(self.reference, self.cholesky_K, upper=False)
-        return T.T @ shift, T.T @ (self.eye + precision) @ T - self.eye
+        ratio = self.rho.double() / self.reference_rho
+        moved = T.T @ (self.eye + precision) @ T
+        return ratio * (T.T @ shift), ratio.square()[:, None, None] * moved - self.eye
 
     def prepare(self) -> None:
         """Compute what all rows share, before several threads ask for it at once."""
@@ -69,18 +72,20 @@ class ValuesPosterior(SharedPosterior):
     """The shared posterior with q(u) held fixed while basis and kernel move."""
 
     reference: Tensor
+    reference_rho: Tensor
 
     def __init__(self, kernel: Kernel, basis: Basis, *, n_outputs: int = 1):
         super().__init__(kernel, basis, n_outputs=n_outputs)
         m = len(basis)
         self.register_buffer("reference", self.precision.new_zeros(m, m))
-        if m:
-            self.reference = self._cholesky()
+        self.register_buffer("reference_rho", self.precision.new_ones(n_outputs))
+        self.rebase()
 
     def measure(self, *, double: bool = True) -> ValuesMeasure:
         """Return the Gaussian measure at the present parameters, in float64 whatever `double` says."""
         functions = self.basis.at(self.kernel.base_kernel)
-        return ValuesMeasure(self.kernel, functions, self.shift, self.precision, self.reference)
+        parameters = self.shift, self.precision, self.reference, self.reference_rho
+        return ValuesMeasure(self.kernel, functions, *parameters)
 
     @torch.no_grad()
     def add(self, mean_rows: Float[Tensor, "n d"], cov_rows: Float[Tensor, "k d"]) -> None:
@@ -88,7 +93,7 @@ class ValuesPosterior(SharedPosterior):
         q = self.measure()
         self.shift, self.precision = q.shift, q.precision
         super().add(mean_rows, cov_rows)
-        self.reference = self._cholesky()
+        self.rebase()
 
     @torch.no_grad()
     def mix(
@@ -101,8 +106,11 @@ class ValuesPosterior(SharedPosterior):
         """Take a natural-gradient step from q, in whose coordinates the targets are."""
         self.shift = q.shift.detach().lerp(shift, rate)
         self.precision = q.precision.detach().lerp(precision, rate)
-        self.reference = q.cholesky_K.detach()
+        self.reference, self.reference_rho = q.cholesky_K.detach(), q.rho.detach().double()
 
-    def _cholesky(self) -> Float[Tensor, "m m"]:
-        with torch.no_grad():
-            return SharedPosterior.measure(self).cholesky_K
+    @torch.no_grad()
+    def rebase(self) -> None:
+        """Say that Λ and h are in the coordinates of the present functions and kernel."""
+        functions = self.basis.at(self.kernel.base_kernel).double()
+        self.reference = safe_cholesky(functions.gram())
+        self.reference_rho = self.kernel.outputscale.sqrt().double()

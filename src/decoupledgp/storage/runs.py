@@ -269,6 +269,8 @@ def _check_sizes(
     if family != "decoupled":
         locations = {"basis": n_cov}
         shapes = {"shift": (n_cov, n_outputs), "precision": (n_outputs, n_cov, n_cov)}
+        if "reference" in posterior:
+            shapes |= {"reference": (n_cov, n_cov), "reference_rho": (n_outputs,)}
     if family in ("hybrid", "orthogonal"):
         locations["residual_basis"] = n_mean - n_cov
         shapes["residual_coefficients"] = (n_mean - n_cov, n_outputs)
