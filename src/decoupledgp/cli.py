@@ -34,7 +34,11 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):  # better now than after minutes of learning
             pass
-        run_demo(out, max_iter=max_iter)
     except OSError as error:
         typer.echo(f"error: cannot write to {out}: {error.strerror or error}", err=True)
+        raise typer.Exit(2) from None
+    try:
+        run_demo(out, max_iter=max_iter)
+    except OSError as error:
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import (
-    BernoulliLikelihood,
     GaussianLikelihood,
     LaplaceLikelihood,
     Likelihood,
     StudentTLikelihood,
 )
+from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from gpytorch.settings import min_variance
 from jaxtyping import Float
 from linear_operator.operators import DiagLinearOperator
@@ -111,7 +111,7 @@ def log_marginal(
 
     GPyTorch's own quadrature is of p, which is zero in floating point for an outlier; this one is of log p.
     """
-    if isinstance(likelihood, GaussianLikelihood | BernoulliLikelihood):
+    if type(likelihood).log_marginal is not _OneDimensionalLikelihood.log_marginal:
         latent = MultivariateNormal(mean.T, DiagLinearOperator(variance.T.to(mean)))
         with min_variance(0.0, 0.0, 0.0):
             return likelihood.log_marginal(y.T, latent).T

@@ -777,6 +777,17 @@ def test_refused_rows_leave_a_stream_that_has_hardly_begun_as_it_was():
     assert_array_equal(model.predict(X), twin.predict(X))
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_one_impossible_target_in_a_later_minibatch_is_named_and_nothing_is_learnt(method):
+    good = 1 / (1 + np.exp(-y))
+    model = small(likelihood=BetaLikelihood()).fit(X, good)
+    before, bad = model.predict(X), good.copy()
+    bad[37] = 1 - 1e-9  # which is 1 in float32
+    raised(lambda: getattr(model, method)(X, bad), ValueError, "1 at row 37")
+    assert model.n_rows_ == 40
+    assert_array_equal(model.predict(X), before)
+
+
 MODELS = {
     "gradient": lambda: small(),
     "sweeps": lambda: DecoupledGPRegressor(random_state=0),

@@ -84,12 +84,19 @@ def test_what_is_not_finite_is_refused_and_nothing_lost(method, bad):
     assert_array_equal(model.predict(NEW), before)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e100])
-def test_targets_of_any_size(scale):
+@pytest.mark.parametrize("functions", [None, 100])
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_targets_of_any_size(scale, functions):
     X, y = rows(1200)
-    model = DecoupledGPRegressor(random_state=0).fit(X, scale * y)
-    plain = DecoupledGPRegressor(random_state=0).fit(X, y)
+    model = DecoupledGPRegressor(functions, random_state=0).fit(X, scale * y)
+    plain = DecoupledGPRegressor(functions, random_state=0).fit(X, y)
     assert_allclose(model.predict(NEW) / scale, plain.predict(NEW), atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_targets_whose_squares_are_no_numbers_are_refused(scale):
+    with pytest.raises(ValueError, match="use other units"):
+        DecoupledGPRegressor().fit(X[:100], scale * Y[:100])
 
 
 def test_what_is_frozen_stays_as_it_is():

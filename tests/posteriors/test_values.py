@@ -1,11 +1,16 @@
 """The shared family by the values' own natural parameters: against dense Gaussians."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel
+from gpytorch.likelihoods import BernoulliLikelihood
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
-from decoupledgp import SVGPRegressor
+from decoupledgp import IncrementalGPRegressor, SVGPRegressor
 from decoupledgp.bases import MultiscaleBasis, PointBasis
 from decoupledgp.bound import elbo
 from decoupledgp.kernels import se_ard
@@ -142,3 +147,34 @@ def test_the_estimator_learns_and_comes_back_from_a_file(tmp_path):
     for one in (model, loaded):
         one.partial_fit(X[:50], Y[:50])
     assert_array_equal(loaded.predict(X, return_std=True), model.predict(X, return_std=True))
+
+
+def test_which_estimators_keep_the_values():
+    def kind(model):
+        return type(model.fit(np.arange(40.0)[:, None], np.arange(40.0)).posterior_)
+
+    few = {"max_iter": 2, "preset": "paper"}
+    assert kind(SVGPRegressor(5, **few)) is ValuesPosterior
+    assert kind(SVGPRegressor(5, **few, whitened=True)) is SharedPosterior
+    assert kind(SVGPRegressor(5, max_iter=2)) is SharedPosterior
+    assert kind(IncrementalGPRegressor(5, **few)) is SharedPosterior
+
+
+@pytest.mark.parametrize("natural_rate", [0.1, 1.0])
+def test_other_kernels_and_likelihoods(natural_rate):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (100, 2))
+    y = (X[:, 0] > 0).astype(float)
+    options = {"kernel": MaternKernel(), "likelihood": BernoulliLikelihood(), "whitened": False}
+    model = clone(SVGPRegressor(10, max_iter=5, natural_rate=natural_rate, **options)).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
+
+
+def test_steps_that_are_too_long_get_one_clear_error():
+    posterior, *_ = make()
+    posterior.precision.copy_(-2 * torch.eye(M).expand(P, M, M))
+    with pytest.raises(torch.linalg.LinAlgError, match="lower learning_rate"):
+        posterior.measure()
+    with pytest.raises(ValueError, match="use whitened=True"):
+        _ = make()[0].measure().V

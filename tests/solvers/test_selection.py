@@ -64,9 +64,15 @@ def test_work_has_a_limit(monkeypatch):
     assert_array_equal(chosen(x, 50, "greedy"), chosen(x, 50, "random"))
 
 
-@pytest.mark.parametrize("how", ["greedy", "leverage"])
-def test_no_choice_holds_the_gram_matrix_of_its_pool(how, monkeypatch):
+@pytest.mark.parametrize(("how", "held"), [("greedy", 400 * 400), ("leverage", 101 * 1600)])
+def test_no_choice_holds_the_gram_matrix_of_its_pool(how, held, monkeypatch):
+    """Nor, for leverage, that of its pool with the landmarks."""
     monkeypatch.setattr(selection, "ROWS_AT_ONCE", 100)
     with LargestTensor() as seen:
-        chosen(RNG.uniform(-1, 1, (2000, 2)), 100, how)
-    assert seen.largest < 400**2 * 8 / 2
+        chosen(RNG.uniform(-1, 1, (2000, 2)), 100 if how == "greedy" else 400, how)
+    assert seen.largest < held * 8 / 2
+
+
+@pytest.mark.parametrize("how", CHOICES)
+def test_no_rows_may_be_asked_for(how):
+    assert len(chosen(RNG.uniform(-1, 1, (50, 2)), 0, how)) == 0

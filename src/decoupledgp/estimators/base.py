@@ -186,7 +186,7 @@ class GPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             yield
         except BaseException:
             run = self.__dict__.get("_run")
-            if run is before.get("_run") or not run.has_learnt:
+            if run is None or run is before.get("_run") or not run.has_learnt:
                 self.__dict__.clear()
                 self.__dict__.update(before)
             raise

@@ -62,13 +62,13 @@ class BatchState(State):
             partially_shared=True,
         )
         self.likelihood = self.own_likelihood()
-        self._is_solved = False
+        self.is_solved = False
         self.posterior.cov_basis.at(self.posterior.kernel.base_kernel)  # raises if they do not fit
 
     @property
     def has_learnt(self) -> bool:
         """Whether the posterior was solved for, be it with the kernel that learning began with."""
-        return self._is_solved
+        return self.is_solved
 
     def learn(
         self,
@@ -134,6 +134,6 @@ class BatchState(State):
         a, L = solution.coefficients()
         self.posterior.mean_coefficients.copy_(a)
         self.posterior.cov_factor.copy_(L)
-        self._is_solved = True
+        self.is_solved = True
         self.changed()
         return solution

@@ -29,11 +29,12 @@ class OnlineGPRegressor(GPRegressor):
         """Learn from all rows in shuffled minibatches, for `max_iter` of them, from scratch.
 
         The rows are not copied. Ctrl-C leaves the model as it was after the last whole step, ready to
-        predict; before the first one is done, and after an error, as it was before `fit`.
+        predict; before the first one is done, and after an error in the rows, as it was before `fit`.
         """
         with self._all_or_nothing():
             X, Y = self._check_rows(X, y, reset=True)
             run, shuffle = self._begin(Y.shape[1])
+            run.check(Y)
             run.open_table(len(X))
             batches = shuffled_batches(len(X), run.settings.batch_size, shuffle)
             with progress(run.settings.max_iter, bool(self.verbose)) as advance:
@@ -58,6 +59,7 @@ class OnlineGPRegressor(GPRegressor):
             X, Y = self._check_rows(X, y, reset=first)
             run = self._begin(Y.shape[1])[0] if first else self._run
             assert isinstance(run, Run)
+            run.check(Y)
             run.close_table()
             for part in consecutive_batches(len(X), run.settings.batch_size):
                 if self._called_back(run.learn(X[part], Y[part])):

@@ -74,14 +74,15 @@ class Run(State):
         """Forget the table: further rows are new ones."""
         self._seen = self._lent = None
 
+    def check(self, Y: np.ndarray) -> None:
+        """Raise a ValueError if the likelihood has no density for some of these targets."""
+        if not self.standardises_targets:
+            check_targets(self.likelihood, torch.from_numpy(Y).to(self.device, self.dtype))
+
     def learn(
         self, X: np.ndarray, Y: np.ndarray, index: np.ndarray | None = None
     ) -> dict[str, Any]:
         """Take one step on a minibatch, given with its row numbers if a table is open."""
-        if (
-            not self.standardises_targets
-        ):  # not every target is possible, and nothing has changed yet
-            check_targets(self.likelihood, torch.from_numpy(Y).to(self.device))
         with finish_first():
             start = time.perf_counter()
             result = self._step(X, Y, index)

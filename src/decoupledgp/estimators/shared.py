@@ -100,8 +100,8 @@ class SVGPRegressor(_SharedGPRegressor):
     """The stochastic variational sparse Gaussian process (SVI, Hensman et al. 2013), learnt online.
 
     Mean and covariance share one basis of M functions. Its natural parameters move by stochastic
-    natural gradient and stay positive definite by construction, at every step size up to 1; basis,
-    kernel and noise move by Adam. A step takes O(P M² (batch_size + M)) time and O(P M²) memory, in
+    natural gradient and (if `whitened`) stay positive definite by construction, at every step size up to
+    1; basis, kernel and noise move by Adam. A step takes O(P M² (batch_size + M)) time and O(P M²) memory, in
     float64.
 
     Parameters

@@ -38,7 +38,7 @@ class SharedMeasure(DecoupledMeasure):
         self.cholesky_K = safe_cholesky(functions.gram())
         self.eye = torch.eye(len(functions)).to(self.cholesky_K)
         self.shift, self.precision = self.here(shift.double(), precision.double())
-        self.cholesky_posterior = torch.linalg.cholesky(self.eye + self.precision)
+        self.cholesky_posterior = self.factor(self.eye + self.precision)
         solved = torch.cholesky_solve(self.shift.T[..., None], self.cholesky_posterior)
         self.white = solved[..., 0].T
         a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
@@ -49,6 +49,10 @@ class SharedMeasure(DecoupledMeasure):
     ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
         """Return h and Λ in the coordinates of the present Cholesky factor: as they are, here."""
         return shift, precision
+
+    def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
+        """Return the Cholesky factor of I + Λ, which exists without jitter."""
+        return torch.linalg.cholesky(inner)
 
     @property
     def white_mean(self) -> Float[Tensor, "m p"]:

@@ -1,9 +1,9 @@
 """One shared basis by the natural parameters of its values u themselves, as Hensman et al. 2013 have them.
 
 The whitened family of `shared.py` keeps q(C⁻¹u) while functions and kernel move, and so q(f) bends with
-the prior. Here q(u) stays as it is, u being f at the functions: S⁻¹ and S⁻¹m do not change until the next
-natural-gradient step. The two are the same wherever functions and kernel stand still. Where they move, this
-one is as sensitive as K is ill-conditioned.
+the prior. Here q(u) stays as it is, u being f at the functions (or ρψᵀf, for those with scales of their
+own): S⁻¹ and S⁻¹m do not change until the next natural-gradient step. The two are the same wherever
+functions and kernel stand still. Where they move, this one is as sensitive as K is ill-conditioned.
 
 S⁻¹ is never formed: Λ and h are kept in the coordinates of the Cholesky factor of ρ²K as it was, ρ₀C₀, and
 read in those of the present one, ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
@@ -36,7 +36,7 @@ class ValuesMeasure(SharedMeasure):
         reference: Float[Tensor, "m m"],
         reference_rho: Float[Tensor, " p"],
     ):
-        self.reference, self.reference_rho = reference, reference_rho
+        self.reference, self.reference_rho = reference.double(), reference_rho.double()
         super().__init__(kernel, functions, shift, precision)
 
     def here(
@@ -47,6 +47,24 @@ class ValuesMeasure(SharedMeasure):
         ratio = self.rho.double() / self.reference_rho
         moved = T.T @ (self.eye + precision) @ T
         return ratio * (T.T @ shift), ratio.square()[:, None, None] * moved - self.eye
+
+    def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
+        """Return the Cholesky factor of I + Λ, or say why there is none."""
+        try:
+            return super().factor(inner)
+        except torch.linalg.LinAlgError:
+            raise torch.linalg.LinAlgError(
+                "functions and kernel have moved so far in one step that the posterior of the values "
+                "has lost its definiteness; lower learning_rate, or use whitened=True"
+            ) from None
+
+    @property
+    def V(self) -> Float[Tensor, "p k k"]:  # type: ignore[override]
+        """There is none: K⁻¹ - K⁻¹SK⁻¹ need not be positive."""
+        raise ValueError(
+            "the posterior of an SVGPRegressor with whitened=False has no factor B, which a KL to another "
+            "posterior needs; use whitened=True"
+        )
 
     def prepare(self) -> None:
         """Compute what all rows share, before several threads ask for it at once."""

@@ -47,7 +47,7 @@ def choose(
     """
     pool = rng.permutation(len(x))[: POOL * count]
     work = POOL * count**2 * (count / 2 if how == "greedy" else x.shape[1])
-    if count >= len(x) or how == "random" or work > MOST_WORK:
+    if not count or count >= len(x) or how == "random" or work > MOST_WORK:
         return pool[:count]
     index = torch.from_numpy(pool)
     if how == "k-means++":

@@ -173,6 +173,7 @@ def _batch_state(content: dict[str, Any], groups: Groups, **known: Any) -> Batch
     device = torch.device(content["device"])
     run = BatchState(basis=content["basis"], device=device, **known)
     _fill(run, content, groups)
+    run.is_solved = True
     return run
 
 

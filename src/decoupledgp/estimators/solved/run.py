@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
@@ -60,6 +60,9 @@ MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
 every further output makes one dearer by so much."""
 
+SMALLEST_SCALE = 1e-140
+"""Of targets, whose squares are kept in their units."""
+
 PRODUCTS_EXPECTED = 4
 """Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
 
@@ -98,6 +101,7 @@ class SolvedRun(SolvedStream):
         self.x_scaler = Standardizer(table.X)
         if self.standardises_targets:
             self.y_scaler = Standardizer(table.Y)
+            _require_range(self.y_scaler.scale)
         held = self._held_out(len(table), groups)
         order = self.rng.permutation(len(table))
         whole = table if self.grouped else None
@@ -319,6 +323,15 @@ class SolvedRun(SolvedStream):
         if problem.x is not None:
             targets = solution.at_centres + problem.noise * solution.a
             self.cells.targets = self.y_scaler.inverse(targets.numpy())
+
+
+def _require_range(scale: Float[np.ndarray, " p"]) -> None:
+    """Raise a ValueError if variances in the units of y would leave floating point."""
+    extreme = scale[(scale < SMALLEST_SCALE) | (scale > 1 / SMALLEST_SCALE)]
+    if len(extreme):
+        raise ValueError(
+            f"y has a standard deviation of {extreme[0]:.3g}, whose square is not a number; use other units"
+        )
 
 
 def _grouped(number: int) -> str:

@@ -169,9 +169,9 @@ class SolvedStream(SolvedModel):
         """
         a = self.a
         if self.sizes.half_life and len(self.cells) + len(table) > self.most_mean:
-            kept = np.flatnonzero(self.cells.rows > FADED)
-            self.cells.keep(kept)
-            a = a[torch.from_numpy(kept)]
+            alive = np.flatnonzero(self.cells.rows > FADED)
+            self.cells.keep(alive)
+            a = a[torch.from_numpy(alive)]
         old = len(self.cells)
         alone = np.arange(len(table)) < min(self.most_mean, most or self.most_mean) - old
         into = np.arange(0)
