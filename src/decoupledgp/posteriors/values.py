@@ -59,7 +59,7 @@ class ValuesMeasure(SharedMeasure):
             ) from None
 
     @property
-    def V(self) -> Float[Tensor, "p k k"]:  # type: ignore[override]
+    def V(self) -> Float[Tensor, "p k k"]:
         """There is none: K⁻¹ - K⁻¹SK⁻¹ need not be positive."""
         raise ValueError(
             "the posterior of an SVGPRegressor with whitened=False has no factor B, which a KL to another "
