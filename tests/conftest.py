@@ -37,3 +37,8 @@ def few_groups(monkeypatch):
     from decoupledgp.solvers import hyperparameters  # not before the import hook
 
     monkeypatch.setattr(hyperparameters, "GROUPS", 8)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest tests first, so that both cores end together."""
+    items.sort(key=lambda item: "test_demo" not in item.nodeid)

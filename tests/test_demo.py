@@ -15,11 +15,10 @@ from decoupledgp.report.figures import Panel, draw_panels
 from decoupledgp.report.metrics import coverage, gaussian_nll, nmse, score
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_figure_1s_message(seed):
+def test_figure_1s_message():
     """Decoupled (100, 10) has nearly the error of shared 100, and far less than shared 10."""
-    split = make_sinc(random_state=seed)
-    models = sinc_models(split, random_state=seed)
+    split = make_sinc(random_state=0)
+    models = sinc_models(split, random_state=0)
     small, decoupled, large = (
         nmse(split.y_test, models[sizes].predict(split.X_test)) for sizes in FIGURE_1
     )

@@ -185,7 +185,7 @@ def check_model(model, X, y):
 
 
 @given(table=tables(), options=st.sampled_from(OPTIONS), dtype=st.sampled_from(DTYPES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fit_on_any_finite_table_gives_finite_predictions(table, options, dtype):
     check_model(small(dtype=dtype, **options).fit(table.X, table.y), table.X, table.y)
 
@@ -196,7 +196,7 @@ def test_fit_on_any_finite_table_gives_finite_predictions(table, options, dtype)
     options=st.sampled_from(OPTIONS),
     dtype=st.sampled_from(DTYPES),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_partial_fit_on_any_finite_chunks_gives_finite_predictions(table, cuts, options, dtype):
     model = small(dtype=dtype, **options)
     edges = sorted({0, table.n, *(cut for cut in cuts if cut < table.n)})

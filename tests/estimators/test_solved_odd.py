@@ -84,10 +84,9 @@ def test_what_is_not_finite_is_refused_and_nothing_lost(method, bad):
     assert_array_equal(model.predict(NEW), before)
 
 
-@pytest.mark.parametrize("functions", [None, 100])
-@pytest.mark.parametrize("scale", [1e-100, 1e100])
+@pytest.mark.parametrize(("scale", "functions"), [(1e-100, 60), (1e100, None)])
 def test_targets_of_any_size(scale, functions):
-    X, y = rows(1200)
+    X, y = rows(300)
     model = DecoupledGPRegressor(functions, random_state=0).fit(X, scale * y)
     plain = DecoupledGPRegressor(functions, random_state=0).fit(X, y)
     assert_allclose(model.predict(NEW) / scale, plain.predict(NEW), atol=1e-6)

@@ -55,7 +55,7 @@ def test_greedy_is_pivoted_cholesky():
         left = K.diagonal() - (
             K[:, first] @ torch.linalg.inv(K[first][:, first]) * K[:, first]
         ).sum(1)
-        assert index[j] == int(left.argmax())
+        assert left[index[j]] > left.max() - 1e-9
 
 
 def test_work_has_a_limit(monkeypatch):
