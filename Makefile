@@ -45,7 +45,7 @@ bench-peers: $(BENCH_READY)  ## beside GPyTorch, scikit-learn and XGBoost at equ
 	$(BIN)/python -m benchmarks.peers --data $(DATA) --seconds 15
 
 bench-selection: $(READY) ## which rows should become functions; needs a data folder
-	$(BIN)/python -m benchmarks.selection --data $(DATA)
+	$(BIN)/python -m benchmarks.selection --data $(DATA) --sets kin40k
 
 bench-online: $(READY)    ## a stream against a refit
 	$(BIN)/python -m benchmarks.online

@@ -260,7 +260,8 @@ class SolvedRun(SolvedStream):
     def say_sizes(self) -> None:
         """Write down how many rows and functions there are."""
         sizes = (self.n_rows, self.posterior.n_mean, self.posterior.n_cov)
-        log.info("%s rows, %s functions for the mean, %s for the covariance", *map(_grouped, sizes))
+        texts = (f"{size:,}" for size in sizes)
+        log.info("%s rows, %s functions for the mean, %s for the covariance", *texts)
 
     def thin(self, parts: Parts, share: Share) -> Parts:
         """Return as many rows as there is work for; of groups held out, as many in proportion."""
@@ -332,10 +333,6 @@ def _require_range(scale: Float[np.ndarray, " p"]) -> None:
         raise ValueError(
             f"y has a standard deviation of {extreme[0]:.3g}, whose square is not a number; use other units"
         )
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"
 
 
 def _work_of(share: Share) -> float:
