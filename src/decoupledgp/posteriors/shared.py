@@ -21,7 +21,7 @@ from decoupledgp.kernels import prior_diagonal, scaled_kernel
 from decoupledgp.ops import safe_cholesky
 from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
 
-__all__ = ["SharedMeasure", "SharedPosterior"]
+__all__ = ["SharedMeasure", "SharedPosterior", "log_determinant"]
 
 
 class SharedMeasure(DecoupledMeasure):
@@ -37,22 +37,29 @@ class SharedMeasure(DecoupledMeasure):
         self.kernel, functions = kernel, functions.double()
         self.cholesky_K = safe_cholesky(functions.gram())
         self.eye = torch.eye(len(functions)).to(self.cholesky_K)
-        self.shift, self.precision = self.here(shift.double(), precision.double())
-        self.cholesky_posterior = self.factor(self.eye + self.precision)
-        solved = torch.cholesky_solve(self.shift.T[..., None], self.cholesky_posterior)
-        self.white = solved[..., 0].T
+        self.natural = shift.double(), precision.double()
+        self.cholesky_natural = self.factor(self.eye + self.natural[1])
         a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
         self.alpha, self.beta, self.a = functions, functions, a
-
-    def here(
-        self, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]
-    ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
-        """Return h and Λ in the coordinates of the present Cholesky factor: as they are, here."""
-        return shift, precision
 
     def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
         """Return the Cholesky factor of I + Λ, which exists without jitter."""
         return torch.linalg.cholesky(inner)
+
+    @property
+    def shift(self) -> Float[Tensor, "m p"]:
+        """h in the coordinates of the Cholesky factor of K."""
+        return self.natural[0]
+
+    @property
+    def precision(self) -> Float[Tensor, "p m m"]:
+        """Λ in the coordinates of the Cholesky factor of K."""
+        return self.natural[1]
+
+    @cached_property
+    def white(self) -> Float[Tensor, "m p"]:
+        """Mean of v."""
+        return torch.cholesky_solve(self.shift.T[..., None], self.cholesky_natural)[..., 0].T
 
     @property
     def white_mean(self) -> Float[Tensor, "m p"]:
@@ -61,13 +68,13 @@ class SharedMeasure(DecoupledMeasure):
 
     @cached_property
     def white_factor(self) -> Float[Tensor, "p m m"]:
-        """The inverse of the Cholesky factor of I + Λ, which makes the covariance of v."""
-        return torch.linalg.solve_triangular(self.cholesky_posterior, self.eye, upper=False)
+        """W with WᵀW the covariance of v: the inverse of the Cholesky factor of I + Λ."""
+        return torch.linalg.solve_triangular(self.cholesky_natural, self.eye, upper=False)
 
     @cached_property
     def log_det_H(self) -> Float[Tensor, " p"]:
         """log|I + Λ|."""
-        return 2 * self.cholesky_posterior.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return log_determinant(self.cholesky_natural)
 
     @cached_property
     def K_beta(self) -> Float[Tensor, "k k"]:
@@ -203,3 +210,8 @@ class SharedPosterior(nn.Module):
         """Take a natural-gradient step: (1 - rate) of q's parameters, rate of the targets."""
         self.shift.lerp_(shift.to(self.shift), rate)
         self.precision.lerp_(precision.to(self.precision), rate)
+
+
+def log_determinant(factor: Float[Tensor, "*p m m"]) -> Float[Tensor, "*p"]:
+    """Return log|CCᵀ|."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

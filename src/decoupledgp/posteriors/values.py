@@ -5,11 +5,14 @@ the prior. Here q(u) stays as it is, u being f at the functions (or ρψᵀf, fo
 own): S⁻¹ and S⁻¹m do not change until the next natural-gradient step. The two are the same wherever
 functions and kernel stand still. Where they move, this one is as sensitive as K is ill-conditioned.
 
-S⁻¹ is never formed: Λ and h are kept in the coordinates of the Cholesky factor of ρ²K as it was, ρ₀C₀, and
-read in those of the present one, ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
+S⁻¹ is never formed: Λ₀ and h₀ are kept in the coordinates of the Cholesky factor of ρ²K as it was at the last
+step, ρ₀C₀. Gradients see u's mean and a root of S, which do not depend on the present ρC; the next
+natural-gradient step reads Λ and h in its coordinates, ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
@@ -19,7 +22,7 @@ from torch import Tensor
 from decoupledgp.bases import Basis, Functions
 from decoupledgp.kernels import DoubleKernel
 from decoupledgp.ops import kernel_dense, safe_cholesky
-from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior
+from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior, log_determinant
 
 __all__ = ["ValuesMeasure", "ValuesPosterior"]
 
@@ -39,17 +42,8 @@ class ValuesMeasure(SharedMeasure):
         self.reference, self.reference_rho = reference.double(), reference_rho.double()
         super().__init__(kernel, functions, shift, precision)
 
-    def here(
-        self, shift: Float[Tensor, "m p"], precision: Float[Tensor, "p m m"]
-    ) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
-        """Return the natural parameters in the coordinates of the present Cholesky factor."""
-        T = torch.linalg.solve_triangular(self.reference, self.cholesky_K, upper=False)
-        ratio = self.rho.double() / self.reference_rho
-        moved = T.T @ (self.eye + precision) @ T
-        return ratio * (T.T @ shift), ratio.square()[:, None, None] * moved - self.eye
-
     def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
-        """Return the Cholesky factor of I + Λ, or say why there is none."""
+        """Return the Cholesky factor of I + Λ₀, or say why there is none."""
         try:
             return super().factor(inner)
         except torch.linalg.LinAlgError:
@@ -57,6 +51,52 @@ class ValuesMeasure(SharedMeasure):
                 "functions and kernel have moved so far in one step that the posterior of the values "
                 "has lost its definiteness; lower learning_rate, or use whitened=True"
             ) from None
+
+    @cached_property
+    def values(self) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
+        """Mean of u and R with RRᵀ its covariance, both divided by ρ: constants but for that."""
+        shift, _ = self.natural
+        C = self.reference.T.expand_as(self.cholesky_natural)
+        root = torch.linalg.solve_triangular(self.cholesky_natural, C, upper=False).mT
+        half = torch.linalg.solve_triangular(
+            self.cholesky_natural, shift.T[..., None], upper=False
+        )
+        ratio = self.reference_rho / self.rho.double()
+        return ratio * (root @ half)[..., 0].T, ratio[:, None, None] * root
+
+    @cached_property
+    def white(self) -> Float[Tensor, "m p"]:
+        """Mean of v = C⁻¹u."""
+        return torch.linalg.solve_triangular(self.cholesky_K, self.values[0], upper=False)
+
+    @cached_property
+    def white_factor(self) -> Float[Tensor, "p m m"]:
+        """W with WᵀW the covariance of v."""
+        return torch.linalg.solve_triangular(self.cholesky_K, self.values[1], upper=False).mT
+
+    @cached_property
+    def log_det_H(self) -> Float[Tensor, " p"]:
+        """log|I + Λ|, the prior's volume of u by the posterior's."""
+        ratio = self.rho.double() / self.reference_rho
+        prior = log_determinant(self.cholesky_K) - log_determinant(self.reference)
+        return log_determinant(self.cholesky_natural) + prior + 2 * len(self.eye) * ratio.log()
+
+    @cached_property
+    def change(self) -> Float[Tensor, "p m m"]:
+        """T, which leads from the present coordinates to those of the reference; without gradient."""
+        C, ratio = self.cholesky_K.detach(), self.rho.detach().double() / self.reference_rho
+        return ratio[:, None, None] * torch.linalg.solve_triangular(self.reference, C, upper=False)
+
+    @cached_property
+    def shift(self) -> Float[Tensor, "m p"]:
+        """h in the coordinates of the present Cholesky factor; without gradient."""
+        return (self.change.mT @ self.natural[0].T[..., None])[..., 0].T
+
+    @cached_property
+    def precision(self) -> Float[Tensor, "p m m"]:
+        """Λ in the coordinates of the present Cholesky factor; without gradient."""
+        half = self.cholesky_natural.mT @ self.change
+        return half.mT @ half - self.eye
 
     @property
     def V(self) -> Float[Tensor, "p k k"]:
