@@ -76,6 +76,8 @@ def run(
         job = replace(job, outputs=missing)
         if SYSTEMS[job.system].timed:
             seconds = svdgp_seconds(job, records)
+            if seconds is not None and SYSTEMS[job.system].brief:
+                seconds /= len(job.outputs)
             if seconds is None:
                 problems.append(
                     f"{job}: needs the seconds of svdgp on the same outputs; run it first"

@@ -31,8 +31,10 @@ def choose_rate(
     """Return γ_0 and the bound that each γ_0 reached; `make` returns a model of a few iterations.
 
     The bound is on training rows: test rows play no part in the choice. A run that breaks down
-    counts as none.
+    counts as none. Of one there is nothing to choose.
     """
+    if len(rates) == 1:
+        return rates[0], {}
     rows = np.random.default_rng([seed, 1]).permutation(len(X))[:ROWS]
     bounds: dict[float, float] = {}
     for rate in rates:

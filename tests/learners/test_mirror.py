@@ -48,7 +48,7 @@ def mirror_target(posterior, likelihood, x, y):
     noise = likelihood.noise.detach().T
     mean = q.mean(x).detach()
     slopes = (y - mean) / noise, (-0.5 / noise).expand(N, P)
-    seen = Seen(torch.zeros(()), mean, *slopes, q.whitened(x))
+    seen = Seen(torch.zeros(()), mean, mean, *slopes, q.whitened(x))
     target = Target.of_step(q, functions(posterior), x, seen, TOTAL / N, RATE)
     joined = functions(posterior).join(functions(posterior, PointBasis(x)))
     K = joined.gram().detach()

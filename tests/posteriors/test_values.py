@@ -95,6 +95,20 @@ def test_gradients_are_those_with_the_values_held():
     )
 
 
+@pytest.mark.parametrize("basis", [PointBasis, MultiscaleBasis])
+def test_gradients_by_hand_are_those_of_autograd(basis):
+    posterior, likelihood, x, y = make(basis=basis)
+    move(posterior)
+    learner = NaturalLearner(posterior, likelihood, learning_rate=0.1, natural_rate=0.1)
+    seen = learner.look(posterior.measure(), x, y, 40, np.random.default_rng(0))
+    bound = elbo(posterior.measure(), likelihood, x, y, n_total=40)
+    assert_allclose(seen.bound.item(), bound.item(), rtol=1e-9)
+    parameters = [*posterior.parameters(), *likelihood.parameters()]
+    ours, others = (torch.autograd.grad(value, parameters) for value in (seen.bound, bound))
+    for one, other in zip(ours, others, strict=True):
+        assert_allclose(one, other, rtol=1e-6, atol=1e-7 * float(other.abs().max()))
+
+
 def test_growth_changes_nothing():
     posterior, likelihood, x, y = make()
     move(posterior)
@@ -174,7 +188,8 @@ def test_other_kernels_and_likelihoods(natural_rate):
 def test_steps_that_are_too_long_get_one_clear_error():
     posterior, *_ = make()
     posterior.precision.copy_(-2 * torch.eye(M).expand(P, M, M))
-    with pytest.raises(torch.linalg.LinAlgError, match="lower learning_rate"):
-        posterior.measure()
+    for use in (lambda q: q.white, lambda q: q.observe(torch.zeros(1, D).double())):
+        with pytest.raises(torch.linalg.LinAlgError, match="lower learning_rate"):
+            use(posterior.measure())
     with pytest.raises(ValueError, match="use whitened=True"):
         _ = make()[0].measure().V

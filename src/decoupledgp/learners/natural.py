@@ -31,6 +31,8 @@ class Seen(NamedTuple):
 
     bound: Float[Tensor, ""]
     mean: Float[Tensor, "n p"]
+    own: Float[Tensor, "n p"]
+    """The shared basis' part of the mean."""
     mean_slope: Float[Tensor, "n p"]
     variance_slope: Float[Tensor, "n p"]
     whitened: Float[Tensor, "m n"]
@@ -88,13 +90,12 @@ class NaturalLearner(GradientLearner):
         self, q: SharedMeasure, x: Tensor, y: Tensor, n_total: int, rng: np.random.Generator
     ) -> Seen:
         """Return the bound's estimate, differentiable, and what a natural gradient needs."""
-        U = q.whitened(x)
-        mean, variance = q.marginals(x, U)
-        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
-        bound = finite_bound(n_total / len(x) * likely - q.kl(columns), self.likelihood)
+        mean, variance, kl, own, U = q.observe(x, columns)
+        likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
+        bound = finite_bound(n_total / len(x) * likely - kl, self.likelihood)
         by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        return Seen(bound, mean.detach(), by_mean, by_variance, U.detach())
+        return Seen(bound, mean.detach(), own, by_mean, by_variance, U)
 
 
 @torch.no_grad()
@@ -109,7 +110,6 @@ def natural_targets(
     """
     U, rho = seen.whitened, q.rho.double()
     weight = (-2 * seen.variance_slope).clamp_min(0)
-    own = rho * (U.T @ q.white)  # the shared basis' part of the mean
-    shift = scale * rho * (U @ (seen.mean_slope + weight * own)) + q.coupling
+    shift = scale * rho * (U @ (seen.mean_slope + weight * seen.own)) + q.coupling
     roots = U * weight.sqrt().T[:, None]  # (p, m, n)
     return shift, scale * rho.square()[:, None, None] * (roots @ roots.mT)

@@ -9,6 +9,7 @@ In the notation of the decoupled family: α = β, a = C⁻ᵀ(I + Λ)⁻¹h and 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -21,7 +22,19 @@ from decoupledgp.kernels import prior_diagonal, scaled_kernel
 from decoupledgp.ops import safe_cholesky
 from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
 
-__all__ = ["SharedMeasure", "SharedPosterior", "log_determinant"]
+__all__ = ["Observed", "SharedMeasure", "SharedPosterior", "log_determinant"]
+
+
+class Observed(NamedTuple):
+    """Mean and variance of f at rows and the KL, differentiable; the rest is without gradient."""
+
+    mean: Float[Tensor, "n p"]
+    variance: Float[Tensor, "n p"]
+    kl: Float[Tensor, ""]
+    own: Float[Tensor, "n p"]
+    """The part of the mean that the shared functions have by their values."""
+    whitened: Float[Tensor, "m n"]
+    """C⁻¹K_Zx."""
 
 
 class SharedMeasure(DecoupledMeasure):
@@ -35,16 +48,31 @@ class SharedMeasure(DecoupledMeasure):
         precision: Float[Tensor, "p m m"],
     ):
         self.kernel, functions = kernel, functions.double()
-        self.cholesky_K = safe_cholesky(functions.gram())
+        self.alpha, self.beta = functions, functions
+        self.gram = functions.gram()
+        self.cholesky_K = safe_cholesky(self.gram)
         self.eye = torch.eye(len(functions)).to(self.cholesky_K)
         self.natural = shift.double(), precision.double()
-        self.cholesky_natural = self.factor(self.eye + self.natural[1])
-        a = torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
-        self.alpha, self.beta, self.a = functions, functions, a
 
-    def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
-        """Return the Cholesky factor of I + Λ, which exists without jitter."""
-        return torch.linalg.cholesky(inner)
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs P."""
+        return self.natural[0].shape[1]
+
+    def prepare(self) -> None:
+        """Compute what all rows share, before several threads ask for it at once."""
+        super().prepare()
+        _ = self.a
+
+    @cached_property
+    def cholesky_natural(self) -> Float[Tensor, "p m m"]:
+        """Cholesky factor of I + Λ, which exists without jitter."""
+        return torch.linalg.cholesky(self.eye + self.natural[1])
+
+    @cached_property
+    def a(self) -> Float[Tensor, "m p"]:  # type: ignore[override]  # not given but computed
+        """Coefficients of the functions in the mean."""
+        return torch.linalg.solve_triangular(self.cholesky_K.T, self.white, upper=True)
 
     @property
     def shift(self) -> Float[Tensor, "m p"]:
@@ -130,6 +158,16 @@ class SharedMeasure(DecoupledMeasure):
         prior = prior_diagonal(self.kernel.base_kernel, x).double() - U.square().sum(0)
         left = (self.white_factor @ U).square().sum(1).T
         return rho * (U.T @ self.white_mean), rho.square() * (prior[:, None] + left).clamp_min(0)
+
+    def observe(
+        self, x: Float[Tensor, "n d"], columns: Int[Tensor, " s"] | None = None
+    ) -> Observed:
+        """Return what a minibatch's bound and natural gradient need, computed together."""
+        U = self.whitened(x)
+        mean, variance = self.marginals(x, U)
+        with torch.no_grad():
+            own = self.rho.double() * (U.T @ self.white)
+        return Observed(mean, variance, self.kl(columns), own, U.detach())
 
 
 class SharedPosterior(nn.Module):

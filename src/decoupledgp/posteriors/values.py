@@ -16,13 +16,18 @@ from functools import cached_property
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from decoupledgp.bases import Basis, Functions
-from decoupledgp.kernels import DoubleKernel
-from decoupledgp.ops import kernel_dense, safe_cholesky
-from decoupledgp.posteriors.shared import SharedMeasure, SharedPosterior, log_determinant
+from decoupledgp.kernels import DoubleKernel, prior_diagonal
+from decoupledgp.ops import Held, held_values, kernel_dense, safe_cholesky
+from decoupledgp.posteriors.shared import (
+    Observed,
+    SharedMeasure,
+    SharedPosterior,
+    log_determinant,
+)
 
 __all__ = ["ValuesMeasure", "ValuesPosterior"]
 
@@ -42,15 +47,10 @@ class ValuesMeasure(SharedMeasure):
         self.reference, self.reference_rho = reference.double(), reference_rho.double()
         super().__init__(kernel, functions, shift, precision)
 
-    def factor(self, inner: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
-        """Return the Cholesky factor of I + Λ₀, or say why there is none."""
-        try:
-            return super().factor(inner)
-        except torch.linalg.LinAlgError:
-            raise torch.linalg.LinAlgError(
-                "functions and kernel have moved so far in one step that the posterior of the values "
-                "has lost its definiteness; lower learning_rate, or use whitened=True"
-            ) from None
+    @cached_property
+    def cholesky_natural(self) -> Float[Tensor, "p m m"]:
+        """Cholesky factor of I + Λ₀, or an error that says why there is none."""
+        return _definite(self.eye + self.natural[1])
 
     @cached_property
     def values(self) -> tuple[Float[Tensor, "m p"], Float[Tensor, "p m m"]]:
@@ -58,9 +58,7 @@ class ValuesMeasure(SharedMeasure):
         shift, _ = self.natural
         C = self.reference.T.expand_as(self.cholesky_natural)
         root = torch.linalg.solve_triangular(self.cholesky_natural, C, upper=False).mT
-        half = torch.linalg.solve_triangular(
-            self.cholesky_natural, shift.T[..., None], upper=False
-        )
+        half = torch.linalg.solve_triangular(self.cholesky_natural, shift.T[..., None], upper=False)
         ratio = self.reference_rho / self.rho.double()
         return ratio * (root @ half)[..., 0].T, ratio[:, None, None] * root
 
@@ -98,6 +96,27 @@ class ValuesMeasure(SharedMeasure):
         half = self.cholesky_natural.mT @ self.change
         return half.mT @ half - self.eye
 
+    @cached_property
+    @torch.no_grad()
+    def held(self) -> Held:
+        """The values in the coordinates of the present Cholesky factor; without gradient."""
+        factor = _definite(self.eye + self.precision)
+        v = torch.cholesky_solve(self.shift.T[..., None], factor)[..., 0].T
+        S = torch.cholesky_inverse(factor)
+        return Held(self.cholesky_K.detach(), v, S, -log_determinant(factor))
+
+    def observe(
+        self, x: Float[Tensor, "n d"], columns: Int[Tensor, " s"] | None = None
+    ) -> Observed:
+        """Return what a minibatch's bound and natural gradient need, with gradients by hand."""
+        rho = self.rho.double()
+        cross = self.beta.evaluate(x.double()).T
+        mean, explained, kl, U = held_values(self.gram, cross, rho / rho.detach(), self.held)
+        prior = prior_diagonal(self.kernel.base_kernel, x).double()
+        variance = rho.square() * (prior[:, None] - explained).clamp_min(0)
+        mean = rho * mean
+        return Observed(mean, variance, kl, mean.detach(), U)
+
     @property
     def V(self) -> Float[Tensor, "p k k"]:
         """There is none: K⁻¹ - K⁻¹SK⁻¹ need not be positive."""
@@ -108,7 +127,7 @@ class ValuesMeasure(SharedMeasure):
 
     def prepare(self) -> None:
         """Compute what all rows share, before several threads ask for it at once."""
-        _ = self.white_factor, self.rho
+        _ = self.white_factor, self.rho, self.a
 
     def variance(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n p"]:
         """Return Var f(x), in float64. Time O(n M (D + P M))."""
@@ -172,3 +191,14 @@ class ValuesPosterior(SharedPosterior):
         functions = self.basis.at(self.kernel.base_kernel).double()
         self.reference = safe_cholesky(functions.gram())
         self.reference_rho = self.kernel.outputscale.sqrt().double()
+
+
+def _definite(precision: Float[Tensor, "p m m"]) -> Float[Tensor, "p m m"]:
+    """Return the Cholesky factor of the values' precision, or say why there is none."""
+    try:
+        return torch.linalg.cholesky(precision)
+    except torch.linalg.LinAlgError:
+        raise torch.linalg.LinAlgError(
+            "functions and kernel have moved so far in one step that the posterior of the values "
+            "has lost its definiteness; lower learning_rate, or use whitened=True"
+        ) from None
