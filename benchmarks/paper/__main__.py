@@ -8,9 +8,10 @@
 90 rows of 100 are learnt from, the rest test; 2,000 minibatches of 1,024 rows, N_Δ = 128; SVDGP with
 M_α = 16,384 and M_β = 128, SVI with 1,024 functions, iVSGPR with 256, VSGPR with 1,024 on 4,096 rows,
 GPR on 1,024 rows; γ_0 of 0.1, 0.01 and 0.001 by the bound after 100 iterations; a model per output.
-Beside them, in the time that SVDGP took: our defaults and GPyTorch's SVGP; and boosting and a linear
-fit as they come. Every result is a line of the results file; what is there already is not run again.
-The report is written from that file alone and runs none of the experiments (it draws figure 1 once).
+Beside them SVDGP with γ_0 = 0.1; in the time that SVDGP took, our defaults and GPyTorch's SVGP; and
+boosting and a linear fit as they come. Every result is a line of the results file; what is there
+already is not run again. The report is written from that file alone and runs none of the experiments
+(it draws figure 1 once).
 """
 
 from __future__ import annotations

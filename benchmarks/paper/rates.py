@@ -31,7 +31,7 @@ def choose_rate(
     """Return γ_0 and the bound that each γ_0 reached; `make` returns a model of a few iterations.
 
     The bound is on training rows: test rows play no part in the choice. A run that breaks down
-    counts as none. Of one there is nothing to choose.
+    counts as none. With one rate nothing is run and no bound returned.
     """
     if len(rates) == 1:
         return rates[0], {}

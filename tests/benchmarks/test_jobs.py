@@ -33,10 +33,10 @@ def all_jobs(systems=tuple(SYSTEMS), outputs=None):
 def test_systems_of_one_output_come_apart_and_joint_ones_together():
     jobs = all_jobs()
     assert [job.outputs for job in jobs if job.system == "svdgp"] == [(1,), (9,), (1,)]
-    assert [job.outputs for job in jobs if job.system == "defaults"] == [(1, 9), (1,)]
+    assert [job.outputs for job in jobs if job.system == "boosting"] == [(1, 9), (1,)]
     assert [job.data for job in all_jobs(["svi"], [8, 9])] == ["mujoco1", "mujoco1"]
-    order = [(job.system, job.outputs) for job in all_jobs(["svi", "svdgp", "defaults"])[:5]]
-    assert order == [(s, (k,)) for k in (1, 9) for s in ("svdgp", "svi")] + [("defaults", (1, 9))]
+    order = [(job.system, job.outputs) for job in all_jobs(["svi", "svdgp", "linear"])[:5]]
+    assert order == [(s, (k,)) for k in (1, 9) for s in ("svdgp", "svi")] + [("linear", (1, 9))]
 
 
 def test_a_second_run_does_nothing(tmp_path: Path):
@@ -68,16 +68,27 @@ def test_other_seeds_sizes_and_missing_outputs_are_run(tmp_path: Path):
     assert len(later.jobs) == 4
 
 
-def test_timed_systems_get_the_sum_of_svdgp_and_wait_for_it(tmp_path: Path):
+def test_timed_systems_get_the_seconds_of_svdgp_and_wait_for_it(tmp_path: Path):
     records, measured = Records(tmp_path / "records.jsonl"), Measured()
     jobs = list(wanted(["mujoco1"], ["defaults", "svgp"], [1, 9], [0], TOY))
     problems = run(jobs, records, measured)
-    assert len(problems) == 3
+    assert len(problems) == 4
     assert "run it first" in problems[0]
     for output in (1, 9):
         records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), seconds=10.0 + output))
     assert run(jobs, records, measured) == []
-    assert [job.seconds for job in measured.jobs] == [11.0, 19.0, 30.0]
+    assert [job.seconds for job in measured.jobs] == [11.0, 11.0, 19.0, 19.0]
+
+
+def test_a_run_that_is_known_is_not_made_again(tmp_path: Path):
+    records, measured = Records(tmp_path / "records.jsonl"), Measured()
+    for output, rate, broken in ((1, 0.1, []), (2, 0.01, []), (3, 0.1, [0.5])):
+        more = {"rate": rate, "broken": broken, "rates": {"0.1": 1.0}, "seconds_choosing": 3.0}
+        records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), 0.25, **more))
+    run(wanted(["mujoco1"], ["svdgp-0.1"], [1, 2, 3], [0], TOY), records, measured)
+    assert [job.outputs for job in measured.jobs] == [(2,), (3,)]
+    copied = records.get(Key("mujoco1", 1, "svdgp-0.1", 0, "toy"))
+    assert (copied["nmse"], copied["rates"], copied["seconds_choosing"]) == (0.25, {}, 0.0)
 
 
 def test_half_a_line_is_run_again_and_a_wrong_one_is_named(tmp_path: Path):

@@ -32,9 +32,11 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path):
     code = f"import asker\nasker.measure_apart(asker.work, {str(told)!r})"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     parent = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=tmp_path)
-    assert _within(60, lambda: told.exists() and told.read_text() != "")
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    try:
+        assert _within(60, lambda: told.exists() and told.read_text() != "")
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
     assert _within(20, lambda: not _runs(int(told.read_text())))
 
 

@@ -33,6 +33,10 @@ def test_a_choice_between_real_runs_is_the_one_with_the_best_bound():
     assert reached[str(rate)] == max(reached.values())
 
 
+def test_of_one_rate_there_is_nothing_to_choose():
+    assert choose_rate(None, SINC.X_train, SINC.y_train, (0.1,), seed=0) == (0.1, {})
+
+
 @pytest.mark.parametrize("error", [torch.linalg.LinAlgError, BoundNotFiniteError])
 def test_a_run_that_breaks_down_is_not_chosen(error):
     class Broken:

@@ -10,8 +10,10 @@ from made_up import complete
 
 from benchmarks.complexity import SWEEPS, Curve, draw, table
 from benchmarks.costs import SYSTEMS as COSTS
+from benchmarks.paper.figures import figure_3_output
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.published import COMPLEXITY, PUBLISHED, ROWS, SYSTEMS
+from benchmarks.paper.records import Records
 from benchmarks.paper.report import write_report
 from benchmarks.paper.results import CONSTANT, Results, as_printed
 
@@ -81,6 +83,19 @@ def test_a_report_holds_our_numbers_and_the_papers(folder: Path):
     assert len(list(csv.DictReader(paths["curves.csv"].open()))) == 27 * 4
 
 
+def test_figure_3_is_of_the_output_that_the_papers_systems_have():
+    records = [*complete("mujoco1", 9, ["svdgp"]), *complete("mujoco1", 1, ["svdgp-0.1"])]
+    assert figure_3_output(Results(records, "toy"), "mujoco1") == 9
+
+
+def test_verdicts_stand_in_the_report_of_the_papers_sizes_only(folder: Path):
+    verdict = "SVDGP has the lowest nMSE of the five"
+    for protocol in (TOY, PROTOCOLS["paper"]):
+        records = complete("mujoco1", 9, SYSTEMS, protocol.name)
+        markdown = write_report(records, protocol, folder)[0].read_text()
+        assert (verdict in markdown) == (protocol.name == "paper")
+
+
 def test_the_page_needs_nothing_else(folder: Path):
     records = complete("kuka", 7, ["svdgp", "linear"])
     html = {path.name: path for path in write_report(records, TOY, folder)}["paper.html"]
@@ -124,3 +139,12 @@ def test_bounds_are_printed_as_the_papers_are():
     assert one["bound"] == pytest.approx(1e5 + 900 * 0.918939, rel=1e-6)
     assert one["curve"][0]["bound"] == pytest.approx(-1e5 + 900 * 0.918939, rel=1e-6)
     assert as_printed({"n_train": 9, "nmse": 0.1}) == {"n_train": 9, "nmse": 0.1}
+
+
+def test_the_committed_report_is_that_of_the_committed_results(folder: Path):
+    root = Path(__file__).parents[2]
+    records = Records(root / "benchmarks" / "results" / "paper.jsonl")
+    committed = root / "docs" / "paper-report"
+    for path in write_report(records, PROTOCOLS["paper"], folder):
+        if path.suffix != ".html":  # it has the pictures inside
+            assert path.read_text() == (committed / path.name).read_text()

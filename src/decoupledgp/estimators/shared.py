@@ -128,7 +128,7 @@ class SVGPRegressor(_SharedGPRegressor):
     whitened : bool, default=None
         Whether the posterior of the whitened values is kept while functions and kernel move, True by
         default: the posterior then bends with the prior. False, with `preset="paper"`, keeps that of
-        the function's values, as Hensman et al. write it; a step takes longer.
+        the function's values, as Hensman et al. write it.
     device : str, default=None
         PyTorch device to learn on; None is the CPU.
     random_state : int, RandomState instance or None, default=None

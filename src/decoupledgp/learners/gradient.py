@@ -151,7 +151,7 @@ class GradientLearner:
         if m <= self.kl_batch_size:
             return None
         columns = rng.choice(m, self.kl_batch_size, replace=False, shuffle=False)
-        return torch.from_numpy(columns).to(q.a.device)
+        return torch.from_numpy(columns).to(q.rho.device)
 
 
 def finite_bound(bound: Tensor, likelihood: Likelihood) -> Tensor:

@@ -32,7 +32,7 @@ class Seen(NamedTuple):
     bound: Float[Tensor, ""]
     mean: Float[Tensor, "n p"]
     own: Float[Tensor, "n p"]
-    """The shared basis' part of the mean."""
+    """ρUᵀE[v], the part of the mean that is by the values at the shared functions."""
     mean_slope: Float[Tensor, "n p"]
     variance_slope: Float[Tensor, "n p"]
     whitened: Float[Tensor, "m n"]

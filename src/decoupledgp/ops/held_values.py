@@ -1,12 +1,11 @@
 """Mean, explained variance and KL of values whose distribution is held while the prior moves.
 
-u has the mean Cv and the covariance CSCᵀ, with CCᵀ = r²K the prior's. With U = C⁻¹K_Zx they are
+u has the mean Cv and the covariance CSCᵀ, with CCᵀ = r²K the prior's. With U = rC⁻¹K_Zx those of f/ρ are
 
     mean U_nᵀv,  explained U_nᵀ(I - S)U_n,  KL ½(‖v‖² + tr S - M - log|S|).
 
-As K, K_Zx and r move and u does not, v and S bend; their gradients are those of the prior alone. Autograd
-would go through every factor of v and S on the way. By hand all of it is one symmetric matrix Q, since what
-is a function of K has the gradient -½C⁻ᵀQC⁻¹: half of the products.
+As K, K_Zx and r move u does not, and v and S bend. Autograd would go through every factor of theirs. By hand
+all that comes through K has the gradient -½C⁻ᵀQC⁻¹ with one symmetric matrix Q.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["Held", "held_values"]
 
@@ -65,6 +65,7 @@ class _HeldValues(torch.autograd.Function):
         return U.T @ v, explained, kl, U
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         C, v, S, U, Z, explained = ctx.saved_tensors
         by_mean, by_explained, by_kl, _ = grads

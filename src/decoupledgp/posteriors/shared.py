@@ -32,7 +32,7 @@ class Observed(NamedTuple):
     variance: Float[Tensor, "n p"]
     kl: Float[Tensor, ""]
     own: Float[Tensor, "n p"]
-    """The part of the mean that the shared functions have by their values."""
+    """ρUᵀE[v]: what the values at the functions say of the mean."""
     whitened: Float[Tensor, "m n"]
     """C⁻¹K_Zx."""
 
@@ -165,8 +165,7 @@ class SharedMeasure(DecoupledMeasure):
         """Return what a minibatch's bound and natural gradient need, computed together."""
         U = self.whitened(x)
         mean, variance = self.marginals(x, U)
-        with torch.no_grad():
-            own = self.rho.double() * (U.T @ self.white)
+        own = self.rho.detach().double() * (U.detach().T @ self.white.detach())
         return Observed(mean, variance, self.kl(columns), own, U.detach())
 
 

@@ -6,8 +6,9 @@ own): S⁻¹ and S⁻¹m do not change until the next natural-gradient step. The
 functions and kernel stand still. Where they move, this one is as sensitive as K is ill-conditioned.
 
 S⁻¹ is never formed: Λ₀ and h₀ are kept in the coordinates of the Cholesky factor of ρ²K as it was at the last
-step, ρ₀C₀. Gradients see u's mean and a root of S, which do not depend on the present ρC; the next
-natural-gradient step reads Λ and h in its coordinates, ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
+step, ρ₀C₀. Autograd's gradients see u's mean and a root of S, which do not depend on the present ρC; those
+of a step are by hand (`ops.held_values`). The next natural-gradient step reads Λ and h in its coordinates,
+ρC = ρ₀C₀T, as I + Λ = Tᵀ(I + Λ₀)T and h = Tᵀh₀.
 """
 
 from __future__ import annotations
@@ -97,7 +98,6 @@ class ValuesMeasure(SharedMeasure):
         return half.mT @ half - self.eye
 
     @cached_property
-    @torch.no_grad()
     def held(self) -> Held:
         """The values in the coordinates of the present Cholesky factor; without gradient."""
         factor = _definite(self.eye + self.precision)
