@@ -16,6 +16,7 @@ from benchmarks.paper.figures import draw_figure_3, figure_3_output
 from benchmarks.paper.goals import goals, seed_rows
 from benchmarks.paper.protocol import Protocol
 from benchmarks.paper.published import ROWS
+from benchmarks.paper.published import SYSTEMS as PUBLISHED_SYSTEMS
 from benchmarks.paper.results import (
     NOT_RUN,
     Results,
@@ -24,7 +25,7 @@ from benchmarks.paper.results import (
     published_statistics,
     published_summary,
 )
-from benchmarks.paper.systems import SYSTEMS
+from benchmarks.paper.systems import SYSTEMS, System
 
 __all__ = ["write_report"]
 
@@ -133,7 +134,7 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
     head += ["NLL", "95% coverage", "seconds per output"]
     for data in sets:
         rows, which = [], set[tuple[int, ...]]()
-        for system, about in SYSTEMS.items():
+        for system, about in _columns(results, data).items():
             ran = results.over_outputs(data, system, "nmse")[1]
             if ran:
                 which.add(tuple(k for k in outputs_of(data) if results.ran(data, k, system)))
@@ -174,6 +175,15 @@ def _goals(results: Results) -> list[Block]:
             seeds = ["system", "outputs with several seeds", "largest difference of nMSE"]
             blocks.append(Table([*seeds, "standard deviation over outputs"], rows))
     return blocks if results.sets else []
+
+
+def _columns(results: Results, data: str) -> dict[str, System]:
+    """Return the systems of a table: of a set that was not run at all, only the paper's."""
+    return {
+        name: about
+        for name, about in SYSTEMS.items()
+        if data in results.sets or name in PUBLISHED_SYSTEMS
+    }
 
 
 def _caveat(data: str) -> str:
@@ -238,7 +248,7 @@ def _beside_paper(results: Results, data: str, measure: str) -> Table:
     """Return one appendix table, each of the paper's systems with the paper's number beside it."""
     head, rows = ["output"], [[f"Y_{k}"] for k in outputs_of(data)]
     last = [["mean"], ["std"]]
-    for system, about in SYSTEMS.items():
+    for system, about in _columns(results, data).items():
         values = results.over_outputs(data, system, measure)[0]
         head.append(about.title)
         for row, k in zip(rows, outputs_of(data), strict=True):

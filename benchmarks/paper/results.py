@@ -107,8 +107,8 @@ class Results:
             return NOT_RUN
         if not values:
             return "–"
-        spread = number(measure, float(np.std(values)))
-        return f"{number(measure, float(np.mean(values)))} ± {spread}"
+        mean = number(measure, float(np.mean(values)))
+        return f"{mean} ± {number(measure, float(np.std(values)))}" if len(values) > 1 else mean
 
     def curve(self, data: str, output: int, system: str) -> list[dict[str, float]]:
         """Return the checkpoints of the first seed."""

@@ -13,6 +13,7 @@ from decoupledgp.learners import MirrorLearner, NaturalLearner
 from decoupledgp.learners.mirror import Target
 from decoupledgp.learners.natural import Seen
 from decoupledgp.likelihoods import gaussian_likelihood
+from decoupledgp.ops import RowGram
 from decoupledgp.posteriors import (
     DecoupledMeasure,
     SharedMeasure,
@@ -48,7 +49,7 @@ def mirror_target(posterior, likelihood, x, y):
     noise = likelihood.noise.detach().T
     mean = q.mean(x).detach()
     slopes = (y - mean) / noise, (-0.5 / noise).expand(N, P)
-    seen = Seen(torch.zeros(()), mean, mean, *slopes, q.whitened(x))
+    seen = Seen(torch.zeros(()), mean, mean, *slopes, RowGram(q.whitened(x)))
     target = Target.of_step(q, functions(posterior), x, seen, TOTAL / N, RATE)
     joined = functions(posterior).join(functions(posterior, PointBasis(x)))
     K = joined.gram().detach()

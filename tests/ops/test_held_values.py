@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from decoupledgp.ops import Held, held_values
+from decoupledgp.ops import Held, RowGram, held_values
 
 M, N, P = 4, 6, 2
 
@@ -48,10 +48,10 @@ def dense(K, cross, r, mean, covariance):
 
 def test_values_are_those_of_the_dense_gaussians(case):
     K, cross, r, mean, covariance = case
-    *found, U = held_values(K, cross, r, held_at(K, mean, covariance))
+    *found, gram = held_values(K, cross, r, held_at(K, mean, covariance))
     for one, other in zip(found, dense(*(part.numpy() for part in case)), strict=True):
         assert_allclose(one, other, rtol=1e-10, atol=1e-12)
-    assert_allclose(torch.linalg.cholesky(K) @ U, cross, rtol=1e-10)
+    assert_allclose(torch.linalg.cholesky(K) @ gram.U, cross, rtol=1e-10)
 
 
 def test_gradients_are_those_of_the_dense_gaussians(case):
@@ -81,3 +81,16 @@ def test_gradients_are_those_of_the_dense_gaussians(case):
         ]
         change = sum((g * step).sum() for g, step in zip(gradients, steps, strict=True))
         assert_allclose(change, (ends[0] - ends[1]) / 2, rtol=1e-6)
+
+
+def test_products_of_rows_are_kept_for_weights_in_proportion_only():
+    rng = np.random.default_rng(2)
+    U, weights = torch.tensor(rng.standard_normal((M, N))), torch.tensor(rng.uniform(1, 2, (N, P)))
+    gram = RowGram(U)
+    for factor in (torch.ones(P), torch.tensor([-2.0, 3.0])):
+        products = gram(factor * weights)
+        for p in range(P):
+            assert_allclose(products[p], factor[p] * (U * weights[:, p]) @ U.T, rtol=1e-10)
+    for other in (weights.square(), weights.flip(0), torch.zeros_like(weights), weights):
+        for p, product in enumerate(gram(other)):
+            assert_allclose(product, (U * other[:, p]) @ U.T, rtol=1e-10, atol=1e-12)

@@ -21,6 +21,7 @@ from decoupledgp.learners.gradient import (
     paper_schedule,
 )
 from decoupledgp.likelihoods import expected_log_prob
+from decoupledgp.ops import RowGram
 from decoupledgp.posteriors import ResidualMeasure, SharedMeasure, SharedPosterior
 
 __all__ = ["NaturalLearner", "Seen", "natural_targets"]
@@ -35,7 +36,7 @@ class Seen(NamedTuple):
     """ρUᵀE[v], the part of the mean that is by the values at the shared functions."""
     mean_slope: Float[Tensor, "n p"]
     variance_slope: Float[Tensor, "n p"]
-    whitened: Float[Tensor, "m n"]
+    rows: RowGram
 
 
 class NaturalLearner(GradientLearner):
@@ -91,11 +92,11 @@ class NaturalLearner(GradientLearner):
     ) -> Seen:
         """Return the bound's estimate, differentiable, and what a natural gradient needs."""
         columns = self._columns(q, rng) if isinstance(q, ResidualMeasure) else None
-        mean, variance, kl, own, U = q.observe(x, columns)
+        mean, variance, kl, own, rows = q.observe(x, columns)
         likely = expected_log_prob(self.likelihood, mean, variance, y).sum()
         bound = finite_bound(n_total / len(x) * likely - kl, self.likelihood)
         by_mean, by_variance = torch.autograd.grad(likely, [mean, variance], retain_graph=True)
-        return Seen(bound, mean.detach(), own, by_mean, by_variance, U)
+        return Seen(bound, mean.detach(), own, by_mean, by_variance, rows)
 
 
 @torch.no_grad()
@@ -108,8 +109,7 @@ def natural_targets(
     is σ⁻² for Gaussian noise. Where a likelihood is not log-concave that can be negative; zero is
     taken then, so that Λ stays positive semi-definite.
     """
-    U, rho = seen.whitened, q.rho.double()
+    U, rho = seen.rows.U, q.rho.double()
     weight = (-2 * seen.variance_slope).clamp_min(0)
     shift = scale * rho * (U @ (seen.mean_slope + weight * seen.own)) + q.coupling
-    roots = U * weight.sqrt().T[:, None]  # (p, m, n)
-    return shift, scale * rho.square()[:, None, None] * (roots @ roots.mT)
+    return shift, scale * rho.square()[:, None, None] * seen.rows(weight)

@@ -9,11 +9,12 @@ from decoupledgp.ops.explained import row_norms
 from decoupledgp.ops.exponential import exp_dense, exp_matmul
 from decoupledgp.ops.features import multiscale_features
 from decoupledgp.ops.generic import kernel_dense, kernel_matmul
-from decoupledgp.ops.held_values import Held, held_values
+from decoupledgp.ops.held_values import Held, RowGram, held_values
 from decoupledgp.ops.multiscale import multiscale_gram, multiscale_matmul, multiscale_quadratic
 
 __all__ = [
     "Held",
+    "RowGram",
     "exp_dense",
     "exp_matmul",
     "held_values",

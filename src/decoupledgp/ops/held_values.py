@@ -17,7 +17,30 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Held", "held_values"]
+__all__ = ["Held", "RowGram", "held_values"]
+
+
+class RowGram:
+    """U diag(w_p) Uᵀ of whitened rows, kept for weights in proportion to the last ones.
+
+    Under Gaussian noise the natural gradient and Adam's weigh all rows alike: one product is enough.
+    """
+
+    def __init__(self, U: Float[Tensor, "m n"]):
+        self.U = U
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    @torch.no_grad()
+    def __call__(self, weights: Float[Tensor, "n p"]) -> Float[Tensor, "p m m"]:
+        """Return the products, which nobody may write to. Time O(P M² n)."""
+        if self._last is not None:
+            last, products = self._last
+            share = weights[:1] / last[:1]
+            if torch.allclose(share * last, weights, rtol=1e-12, atol=0):
+                return share[0][:, None, None] * products
+        products = (self.U * weights.T[:, None]) @ self.U.T
+        self._last = weights, products
+        return products
 
 
 class Held(NamedTuple):
@@ -34,13 +57,15 @@ def held_values(
     cross: Float[Tensor, "m n"],
     r: Float[Tensor, " p"],
     held: Held,
-) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"], Float[Tensor, ""], Float[Tensor, "m n"]]:
-    """Return means, explained variances, the KL summed over outputs, and U, the last without gradient.
+) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"], Float[Tensor, ""], RowGram]:
+    """Return means, explained variances, the KL summed over outputs, and U with its products.
 
     `held.C` is K's own factor (jitter aside) and `r` has the value 1: only their changes count. Time
     O(P M² (n + M)), memory O(P M (n + M)).
     """
-    return _HeldValues.apply(K, cross, r, *held)
+    with torch.no_grad():
+        gram = RowGram(torch.linalg.solve_triangular(held.C, cross, upper=False))
+    return *_HeldValues.apply(K, cross, r, *held, gram), gram
 
 
 class _HeldValues(torch.autograd.Function):
@@ -54,27 +79,28 @@ class _HeldValues(torch.autograd.Function):
         v: Tensor,
         S: Tensor,
         log_det: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        U = torch.linalg.solve_triangular(C, cross, upper=False)
+        gram: RowGram,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        U = gram.U
         Z = U - S @ U  # (p, m, n)
         explained = (U * Z).sum(1).T
         trace = S.diagonal(dim1=1, dim2=2).sum()
         kl = 0.5 * (v.square().sum() + trace - v.numel() - log_det.sum())
-        ctx.save_for_backward(C, v, S, U, Z, explained)
-        ctx.mark_non_differentiable(U)
-        return U.T @ v, explained, kl, U
+        ctx.save_for_backward(C, v, S, Z, explained)
+        ctx.gram = gram
+        return U.T @ v, explained, kl
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        C, v, S, U, Z, explained = ctx.saved_tensors
-        by_mean, by_explained, by_kl, _ = grads
+        C, v, S, Z, explained = ctx.saved_tensors
+        U, (by_mean, by_explained, by_kl) = ctx.gram.U, grads
         by_U = v @ by_mean.T + 2 * torch.einsum("pmn,np->mn", Z, by_explained)
         by_v = U @ by_mean  # of the mean alone; the KL adds v
         Q = by_v @ v.T
         Q += Q.T.clone()
         Q += by_kl * (v @ v.T)
-        weighted = (U * by_explained.T[:, None]) @ U.T  # (p, m, m)
+        weighted = ctx.gram(by_explained)
         SW = S @ weighted
         Q += (2 * (weighted - SW - SW.mT) + by_kl * S).sum(0)
         Q.diagonal().sub_(by_kl * len(S))
@@ -85,7 +111,7 @@ class _HeldValues(torch.autograd.Function):
             by_explained * unexplained
         ).sum(0)
         by_r = -((by_v + by_kl * v) * v).sum(0) - by_S
-        return by_K, by_cross, by_r, None, None, None, None
+        return by_K, by_cross, by_r, None, None, None, None, None
 
 
 def _both_sides(C: Float[Tensor, "m m"], Q: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:

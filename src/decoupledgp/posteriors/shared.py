@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from decoupledgp.bases import Basis, Functions
 from decoupledgp.kernels import prior_diagonal, scaled_kernel
-from decoupledgp.ops import safe_cholesky
+from decoupledgp.ops import RowGram, safe_cholesky
 from decoupledgp.posteriors.measure import DecoupledMeasure, marginal_distribution
 
 __all__ = ["Observed", "SharedMeasure", "SharedPosterior", "log_determinant"]
@@ -33,8 +33,8 @@ class Observed(NamedTuple):
     kl: Float[Tensor, ""]
     own: Float[Tensor, "n p"]
     """ρUᵀE[v]: what the values at the functions say of the mean."""
-    whitened: Float[Tensor, "m n"]
-    """C⁻¹K_Zx."""
+    rows: RowGram
+    """C⁻¹K_Zx, and its products."""
 
 
 class SharedMeasure(DecoupledMeasure):
@@ -166,7 +166,7 @@ class SharedMeasure(DecoupledMeasure):
         U = self.whitened(x)
         mean, variance = self.marginals(x, U)
         own = self.rho.detach().double() * (U.detach().T @ self.white.detach())
-        return Observed(mean, variance, self.kl(columns), own, U.detach())
+        return Observed(mean, variance, self.kl(columns), own, RowGram(U.detach()))
 
 
 class SharedPosterior(nn.Module):

@@ -94,8 +94,7 @@ class ValuesMeasure(SharedMeasure):
     @cached_property
     def precision(self) -> Float[Tensor, "p m m"]:
         """Λ in the coordinates of the present Cholesky factor; without gradient."""
-        half = self.cholesky_natural.mT @ self.change
-        return half.mT @ half - self.eye
+        return self.change.mT @ ((self.eye + self.natural[1]) @ self.change) - self.eye
 
     @cached_property
     def held(self) -> Held:
@@ -111,11 +110,11 @@ class ValuesMeasure(SharedMeasure):
         """Return what a minibatch's bound and natural gradient need, with gradients by hand."""
         rho = self.rho.double()
         cross = self.beta.evaluate(x.double()).T
-        mean, explained, kl, U = held_values(self.gram, cross, rho / rho.detach(), self.held)
+        mean, explained, kl, rows = held_values(self.gram, cross, rho / rho.detach(), self.held)
         prior = prior_diagonal(self.kernel.base_kernel, x).double()
         variance = rho.square() * (prior[:, None] - explained).clamp_min(0)
         mean = rho * mean
-        return Observed(mean, variance, kl, mean.detach(), U)
+        return Observed(mean, variance, kl, mean.detach(), rows)
 
     @property
     def V(self) -> Float[Tensor, "p k k"]:
