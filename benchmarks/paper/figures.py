@@ -14,11 +14,8 @@ __all__ = ["draw_figure_3", "figure_3_output"]
 PAPERS = {"svdgp": "tab:blue", "svi": "tab:red", "ivsgpr": "goldenrod"}
 """The paper's colours."""
 ONLINE = {**PAPERS, "svdgp-0.1": "lightskyblue"}
-POINTS = {
-    "defaults": ("*", "black"),
-    "svgp": ("s", "tab:purple"),
-    "boosting": ("^", "tab:green"),
-}
+"""Systems whose curves are drawn."""
+POINTS = {"defaults": ("*", "black"), "svgp": ("s", "tab:purple"), "boosting": ("^", "tab:green")}
 """Systems of which only the end is known: marks in the panels over seconds."""
 MEASURES = {"bound": "bound on test rows, 10⁵", "nmse": "nMSE"}
 
