@@ -17,9 +17,7 @@ __all__ = ["Goal", "goals", "seed_rows"]
 
 RATIOS = (
     ("svdgp", "svi", 0.6),
-    ("svdgp-0.1", "svi", 0.6),
     ("defaults", "svdgp", 0.5),
-    ("defaults", "svdgp-0.1", 0.5),
     ("defaults", "svgp", 0.5),
     ("defaults", "boosting", 1.0),
 )

@@ -85,7 +85,7 @@ def run(
             job = replace(job, seconds=seconds)
         start = time.perf_counter()
         try:
-            results = _same_run(job, records) or measure(job)
+            results = measure(job)
         except Exception as error:  # hours of other jobs wait behind this one
             problems.append(f"{job}: {type(error).__name__}: {error}")
             print(problems[-1], flush=True)
@@ -95,17 +95,6 @@ def run(
         errors = ", ".join(f"{result['nmse']:.4f}" for result in results)
         print(f"{job}: nMSE {errors}; {time.perf_counter() - start:.0f} s", flush=True)
     return problems
-
-
-def _same_run(job: Job, records: Records) -> list[dict[str, Any]]:
-    """Return SVDGP's own result where it chose the γ_0 that this job has without a choice."""
-    if job.system != "svdgp-0.1":
-        return []
-    key = job.key(job.outputs[0])
-    record = records.get(key._replace(system="svdgp"))
-    if record is None or record.get("rate") != 0.1 or record.get("broken"):
-        return []
-    return [{**record, **key._asdict(), "rates": {}, "seconds_choosing": 0.0}]
 
 
 def svdgp_seconds(job: Job, records: Records) -> float | None:

@@ -11,12 +11,21 @@ __all__ = ["PROTOCOLS", "RATES", "Protocol"]
 RATES = (0.1, 0.01, 0.001)
 """What γ_0 is chosen from."""
 
+FIVE = ("svdgp", "svi", "ivsgpr", "vsgpr", "gpr")
+"""The systems of the paper."""
+
+SMALL = "These are the sizes of “{}”, not the paper's: expect other numbers."
+
 
 @dataclass(frozen=True)
 class Protocol:
     """Sizes of one version of the experiments; the numbers here are the paper's (section 4)."""
 
     name: str = "paper"
+    note: str = ""
+    """What a reader of its report must know."""
+    feature_scales: bool = True
+    """Whether first length-scales are median distances in each feature, or one between rows for all."""
     iterations: int = 2000
     """T, minibatches of the online systems."""
     trial: int = 100
@@ -43,6 +52,7 @@ class Protocol:
     curve_rows: int = 4096
     """Test rows that a checkpoint looks at; the final numbers are of all."""
     sets: tuple[str, ...] = ("mujoco1", "kuka", "mujoco1-change", "mujoco2", "kuka1", "kuka2")
+    systems: tuple[str, ...] = (*FIVE, "defaults", "svgp", "boosting", "linear")
     outputs: tuple[int, ...] | None = None
     """Outputs that are learnt, from 1; None is all."""
     apart: bool = True
@@ -60,7 +70,15 @@ PROTOCOLS = {
     for protocol in (
         Protocol(),
         Protocol(
+            "paper-rows",
+            "The other reading of the paper's first length-scales: all begin at the median of the "
+            "distances between rows.",
+            feature_scales=False,
+            systems=(*FIVE, "svdgp-0.1"),
+        ),
+        Protocol(
             "quick",
+            SMALL.format("quick"),
             iterations=200,
             mean_basis=2048,
             svi=256,
@@ -77,6 +95,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "toy",
+            SMALL.format("toy"),
             iterations=20,
             trial=5,
             batch_size=256,

@@ -94,16 +94,14 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
             f"M = {p.ivsgpr}, VSGPR with M = {p.vsgpr:,} on {p.vsgpr_rows:,} rows, GPR on "
             f"{p.gpr_rows:,} rows, both with at most {p.batch_iterations} iterations of conjugate "
             f"gradient. γ_0 is the one of 0.1, 0.01 and 0.001 with the best bound on training rows "
-            f"after {p.trial} iterations; “SVDGP, γ_0 = 0.1” is the same without that choice. Our defaults "
-            f"and GPyTorch's SVGP (M = {p.svi:,}, natural gradient) get the seconds that SVDGP took, without "
-            "those of its choice of γ_0; a step that has begun is finished. Boosting and linear regression "
-            "run as they come. Every output has a model of its own."
+            f"after {p.trial} iterations. Our defaults and GPyTorch's SVGP (M = {p.svi:,}, natural "
+            "gradient) get the seconds that SVDGP took, without those of its choice of γ_0; a step that has "
+            "begun is finished. Boosting and linear regression run as they come. Every output has a model "
+            "of its own."
         ),
     ]
-    if p.name != "paper":
-        blocks.append(
-            Text(f"These are the sizes of “{p.name}”, not the paper's: expect other numbers.")
-        )
+    if p.note:
+        blocks.append(Text(p.note))
     commits = sorted({record["commit"] for record in records if record.get("commit")})
     if len(commits) > 1:
         blocks.append(Text(f"Not all of one version of the code: commits {', '.join(commits)}."))
@@ -178,12 +176,9 @@ def _goals(results: Results) -> list[Block]:
 
 
 def _columns(results: Results, data: str) -> dict[str, System]:
-    """Return the systems of a table: of a set that was not run at all, only the paper's."""
-    return {
-        name: about
-        for name, about in SYSTEMS.items()
-        if data in results.sets or name in PUBLISHED_SYSTEMS
-    }
+    """Return the systems of a table: the paper's; of a set that was run, all that have results at all."""
+    ran = {record["system"] for record in results.records} if data in results.sets else set()
+    return {name: SYSTEMS[name] for name in SYSTEMS if name in ran or name in PUBLISHED_SYSTEMS}
 
 
 def _caveat(data: str) -> str:

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from gpytorch.kernels import RBFKernel
 
 from benchmarks.paper import peers
 from benchmarks.paper.evaluate import Curve, scores
@@ -23,6 +25,7 @@ from decoupledgp import (
     SVGPRegressor,
 )
 from decoupledgp.data import Split
+from decoupledgp.kernels import median_distance, se_ard
 from decoupledgp.learners.gradient import BoundNotFiniteError
 
 __all__ = ["SYSTEMS", "System"]
@@ -46,10 +49,22 @@ class System:
     """Whether it is of this package."""
 
 
-def online_model(name: str, p: Protocol, seed: int, rate: float, **options: Any) -> Any:
+def first_kernel(p: Protocol, X: np.ndarray) -> RBFKernel | None:
+    """Return the kernel that learning begins with, None for the one that the preset begins with."""
+    if p.feature_scales:
+        return None
+    kernel = se_ard(X.shape[1])
+    kernel.lengthscale = median_distance(torch.from_numpy(X[: p.batch_size]))
+    return kernel
+
+
+def online_model(
+    name: str, p: Protocol, seed: int, rate: float, kernel: RBFKernel | None, **options: Any
+) -> Any:
     """Return an online system with the protocol's sizes."""
     options |= {
         "preset": "paper",
+        "kernel": kernel,
         "batch_size": p.batch_size,
         "basis_increment": p.increment,
         "learning_rate": rate,
@@ -76,15 +91,15 @@ def _online(
     Should that break down on the way, the next smaller γ_0 is taken, and the result says so.
     """
     X, y = split.X_train, split.y_train[:, 0]
-    begun = time.perf_counter()
+    kernel, begun = first_kernel(p, X), time.perf_counter()
     rate, reached = choose_rate(
-        lambda rate: online_model(name, p, seed, rate, max_iter=p.trial), X, y, rates, seed
+        lambda rate: online_model(name, p, seed, rate, kernel, max_iter=p.trial), X, y, rates, seed
     )
     choosing = time.perf_counter() - begun
     broken: list[float] = []
     while True:
         curve = _curve(split, p, seed, p.iterations)
-        model = online_model(name, p, seed, rate, max_iter=p.iterations, callbacks=[curve])
+        model = online_model(name, p, seed, rate, kernel, max_iter=p.iterations, callbacks=[curve])
         try:
             model.fit(X, y)
             result = _scored(model, curve, split)
@@ -106,7 +121,7 @@ def _batch(name: str, split: Split, p: Protocol, seed: int, seconds: float | Non
     """Learn from the few rows that the paper gives the batch systems."""
     curve = _curve(split, p, seed, p.batch_iterations)
     options: dict[str, Any] = {"random_state": seed, "callbacks": [curve]}
-    options["max_iter"] = p.batch_iterations
+    options |= {"max_iter": p.batch_iterations, "preset": "paper" if p.feature_scales else None}
     if name == "gpr":
         model: Any = ExactGPRegressor(max_rows=p.gpr_rows, **options)
     else:

@@ -17,7 +17,7 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from decoupledgp.kernels import median_distance
+from decoupledgp.kernels import median_distance, median_distances
 from decoupledgp.learners import GradientLearner, StepResult
 from decoupledgp.likelihoods import SMALLEST_NOISE
 
@@ -42,10 +42,12 @@ class OnlineLearner:
         n_cov_basis: int,
         basis_increment: int,
         rng: np.random.Generator,
+        feature_scales: bool = False,
     ):
         self.learner = learner
         self.n_mean_basis, self.n_cov_basis = n_mean_basis, n_cov_basis
         self.basis_increment, self.rng = basis_increment, rng
+        self.feature_scales = feature_scales
         self.iteration = 0
 
     def observe(
@@ -64,7 +66,9 @@ class OnlineLearner:
         posterior, likelihood = self.learner.posterior, self.learner.likelihood
         self.iteration += 1
         if self.iteration == 1:
-            initialise_hyperparameters(posterior.kernel, likelihood, x, y)
+            initialise_hyperparameters(
+                posterior.kernel, likelihood, x, y, feature_scales=self.feature_scales
+            )
         lent = self._lend(np.arange(len(x)) if candidates is None else np.flatnonzero(candidates))
         if len(lent):
             rows = x[torch.from_numpy(lent).to(x.device)]
@@ -93,16 +97,21 @@ def initialise_hyperparameters(
     likelihood: Likelihood | None,
     x: Float[Tensor, "n d"],
     y: Float[Tensor, "n p"],
+    *,
+    feature_scales: bool = False,
 ) -> None:
     """Set length-scales by the median trick and the noise to the targets' variance (appendix C.2).
 
+    "s_d is initialized as the median of pairwise distances of the sampled observations": of distances
+    between rows, or, with `feature_scales`, in feature d alone where the kernel has a scale for each.
     Only values that still are GPyTorch's untouched defaults are set (a raw parameter of zero that is to
     be learnt): a kernel or likelihood that a user has given values, or frozen, keeps them.
     """
     for part in _parts(kernel):
         if isinstance(part, DISTANCE_KERNELS) and _untouched(part.raw_lengthscale):
             columns = x if part.active_dims is None else x[:, part.active_dims]
-            part.lengthscale = median_distance(columns)
+            each = feature_scales and part.ard_num_dims is not None
+            part.lengthscale = median_distances(columns) if each else median_distance(columns)
     if isinstance(likelihood, GaussianLikelihood) and _untouched(likelihood.raw_noise):
         variance = y.var(0, correction=0).clamp_min(2 * SMALLEST_NOISE)
         noise = likelihood.noise

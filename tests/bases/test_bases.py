@@ -6,7 +6,13 @@ import torch
 from numpy.testing import assert_allclose
 
 from decoupledgp.bases import BASES, KernelFunctions, MultiscaleBasis, PointBasis, SEFunctions
-from decoupledgp.kernels import DoubleKernel, median_distance, scaled_kernel, se_ard
+from decoupledgp.kernels import (
+    DoubleKernel,
+    median_distance,
+    median_distances,
+    scaled_kernel,
+    se_ard,
+)
 
 X = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -113,6 +119,13 @@ def test_median_distance():
     assert median_distance(torch.tensor([[1.0], [1.0], [1.0], [5.0]])) == 4.0  # repeats say nothing
     assert median_distance(torch.ones(4, 2)) == 2.0
     assert median_distance(torch.ones(1, 2)) == 2.0
+
+
+def test_median_distances_are_of_one_feature_each():
+    x = torch.tensor([[0.0, 10.0, 7.0], [3.0, 20.0, 7.0], [4.0, 50.0, 7.0]])
+    found = median_distances(x)
+    assert found.dtype == x.dtype
+    assert_allclose(found, [3, 30, 2**0.5])  # a constant says nothing
 
 
 def test_median_distance_of_a_long_table_looks_at_few_rows():

@@ -80,15 +80,10 @@ def test_timed_systems_get_the_seconds_of_svdgp_and_wait_for_it(tmp_path: Path):
     assert [job.seconds for job in measured.jobs] == [11.0, 11.0, 19.0, 19.0]
 
 
-def test_a_run_that_is_known_is_not_made_again(tmp_path: Path):
-    records, measured = Records(tmp_path / "records.jsonl"), Measured()
-    for output, rate, broken in ((1, 0.1, []), (2, 0.01, []), (3, 0.1, [0.5])):
-        more = {"rate": rate, "broken": broken, "rates": {"0.1": 1.0}, "seconds_choosing": 3.0}
-        records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), 0.25, **more))
-    run(wanted(["mujoco1"], ["svdgp-0.1"], [1, 2, 3], [0], TOY), records, measured)
-    assert [job.outputs for job in measured.jobs] == [(2,), (3,)]
-    copied = records.get(Key("mujoco1", 1, "svdgp-0.1", 0, "toy"))
-    assert (copied["nmse"], copied["rates"], copied["seconds_choosing"]) == (0.25, {}, 0.0)
+def test_every_protocol_names_systems_that_there_are():
+    for protocol in PROTOCOLS.values():
+        assert set(protocol.systems) <= set(SYSTEMS)
+        assert protocol.systems[0] == "svdgp"  # others get the time that it took
 
 
 def test_half_a_line_is_run_again_and_a_wrong_one_is_named(tmp_path: Path):

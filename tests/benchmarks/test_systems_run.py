@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from benchmarks.paper import systems
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.systems import SYSTEMS
+from decoupledgp import ExactGPRegressor, SparseGPRegressor
 from decoupledgp.data import Split
+from decoupledgp.kernels import median_distance
 
 TINY = replace(
     PROTOCOLS["toy"], batch_size=128, mean_basis=256, iterations=30, trial=10, checkpoints=3
@@ -41,11 +44,32 @@ def test_a_system_end_to_end(name):
         assert set(result["rates"]) == {"0.1", "0.01", "0.001"}
 
 
+def test_first_length_scales_of_the_other_reading():
+    X = split(1).X_train
+    assert systems.first_kernel(TINY, X) is None  # the preset's own
+    kernel = systems.first_kernel(replace(TINY, feature_scales=False), X)
+    expected = median_distance(torch.tensor(X[:128]))
+    assert_allclose(kernel.lengthscale.detach(), np.full((1, 3), expected), rtol=1e-6)
+    model = systems.online_model("svi", TINY, 0, 1e-9, kernel, max_iter=1).fit(X, X[:, 0])
+    assert_allclose(model.kernel_.base_kernel.lengthscale.detach()[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("feature_scales", "preset"), [(True, "paper"), (False, None)])
+@pytest.mark.parametrize("name", ["vsgpr", "gpr"])
+def test_batch_systems_begin_by_the_same_reading(name, feature_scales, preset, monkeypatch):
+    made, p = [], replace(TINY, feature_scales=feature_scales, batch_iterations=1)
+    for kind in (ExactGPRegressor, SparseGPRegressor):
+        monkeypatch.setattr(kind, "fit", lambda model, X, y: made.append(model))
+    monkeypatch.setattr(systems, "_scored", lambda *_: [])
+    SYSTEMS[name].run(split(1), p, 0, None)
+    assert [model.preset for model in made] == [preset]
+
+
 def test_a_run_that_breaks_down_goes_on_with_smaller_steps(monkeypatch):
     make, rates = systems.online_model, []
 
-    def fragile(name, p, seed, rate, *, max_iter, callbacks=()):
-        model = make(name, p, seed, rate, max_iter=max_iter, callbacks=list(callbacks))
+    def fragile(name, p, seed, rate, kernel, *, max_iter, callbacks=()):
+        model = make(name, p, seed, rate, kernel, max_iter=max_iter, callbacks=list(callbacks))
         if max_iter == TINY.iterations:
             rates.append(rate)
             if len(rates) == 1:

@@ -14,6 +14,7 @@ from decoupledgp import DecoupledGPRegressor
 from decoupledgp.data import shuffled_batches
 from decoupledgp.estimators.history import append_thinned
 from decoupledgp.estimators.settings import resolve
+from decoupledgp.kernels import median_distance, median_distances
 from decoupledgp.online import OnlineLearner
 from decoupledgp.posteriors import DecoupledPosterior
 
@@ -306,6 +307,16 @@ def test_paper_preset():
     assert settings.natural_rate is None
     given = DecoupledGPRegressor(preset="paper", natural_rate=np.float32(0.25)).get_params()
     assert type(resolve(given).natural_rate) is float
+
+
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_the_papers_length_scales_begin_at_the_distances_in_each_feature(preset):
+    model = small(preset=preset, max_iter=1, learning_rate=1e-9).fit(X, Y)
+    rows = torch.as_tensor((X - X.mean(0)) / X.std(0))
+    found = model.kernel_.base_kernel.lengthscale.detach()[0]
+    expected = median_distances(rows) if preset else np.full(X.shape[1], median_distance(rows))
+    assert_allclose(found, expected, rtol=0.2)  # a minibatch of the rows
+    assert (np.ptp(found.numpy()) > 1e-4) == (preset is not None)
 
 
 @pytest.mark.parametrize(("preset", "expected"), [(None, [40, 80, 120]), ("paper", [120] * 3)])

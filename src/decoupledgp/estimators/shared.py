@@ -139,8 +139,9 @@ class SVGPRegressor(_SharedGPRegressor):
         Each is called as `callback(model, record)` after every recorded step; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes and steps for whatever is not given explicitly, and weighs the
-        likelihood in `fit` by the rows of the table, not by those seen so far.
+        "paper" gives the paper's sizes and steps for whatever is not given explicitly, begins with
+        length-scales by the median distance in each feature, not between rows, and weighs the likelihood
+        in `fit` by the rows of the table, not by those seen so far.
 
     Attributes
     ----------
@@ -244,8 +245,9 @@ class IncrementalGPRegressor(_SharedGPRegressor):
         Each is called as `callback(model, record)` after every recorded step; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes and steps for whatever is not given explicitly, and weighs the
-        likelihood in `fit` by the rows of the table, not by those seen so far.
+        "paper" gives the paper's sizes and steps for whatever is not given explicitly, begins with
+        length-scales by the median distance in each feature, not between rows, and weighs the likelihood
+        in `fit` by the rows of the table, not by those seen so far.
 
     Attributes
     ----------
