@@ -79,7 +79,9 @@ def test_length_scales_can_be_those_of_single_features():
     x = X * torch.tensor([1.0, 3.0, 0.2])
     kernel = gpytorch.kernels.MaternKernel(ard_num_dims=2, active_dims=(0, 2))
     single = gpytorch.kernels.RBFKernel()
-    initialise_hyperparameters(scaled_kernel(kernel + single, 2), None, x, Y, feature_scales=True)
+    initialise_hyperparameters(
+        scaled_kernel(kernel + single, 2), None, x, Y, lengthscale_per_feature=True
+    )
     expected = [median_distance(x[:, [d]]) for d in (0, 2)]
     assert_allclose(kernel.lengthscale.detach()[0], expected, rtol=1e-6)
     assert_allclose(single.lengthscale.item(), median_distance(x), rtol=1e-6)  # one for all

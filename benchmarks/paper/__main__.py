@@ -7,9 +7,11 @@
 
 90 rows of 100 are learnt from, the rest test; 2,000 minibatches of 1,024 rows, N_Δ = 128; SVDGP with
 M_α = 16,384 and M_β = 128, SVI with 1,024 functions, iVSGPR with 256, VSGPR with 1,024 on 4,096 rows,
-GPR on 1,024 rows; γ_0 of 0.1, 0.01 and 0.001 by the bound after 100 iterations; a model per output.
+GPR on 1,024 rows; γ_0 of 0.1, 0.01 and 0.001, and which distances the first length-scales are, by the
+bound after 100 iterations; a model per output.
 Beside them, in the time that SVDGP took, our defaults and GPyTorch's SVGP; and boosting and a linear fit
-as they come. `--size paper-rows` runs the paper's five with the other reading of its first length-scales.
+as they come. `--size paper-rows` runs the paper's five with first length-scales by the distance between
+rows, and SVDGP with γ_0 = 0.1.
 Every result is a line of the results file; what is there already is not run again. The report is written
 from that file alone and runs none of the experiments (it draws figure 1 once).
 """
@@ -42,7 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kuka1", type=Path, help="the published files of KUKA1")
     parser.add_argument("--kuka2", type=Path, help="the published files of KUKA2")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), help="default: all with files")
-    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS))
+    parser.add_argument(
+        "--systems", nargs="+", choices=list(SYSTEMS), help="default: those of the size"
+    )
     parser.add_argument("--outputs", type=int, nargs="+", help="from 1; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--size", default="paper", choices=list(PROTOCOLS))

@@ -19,17 +19,17 @@ SMALL = "These are the sizes of “{}”, not the paper's: expect other numbers.
 
 @dataclass(frozen=True)
 class Protocol:
-    """Sizes of one version of the experiments; the numbers here are the paper's (section 4)."""
+    """One version of the experiments; the numbers here are the paper's (section 4)."""
 
     name: str = "paper"
     note: str = ""
     """What a reader of its report must know."""
-    feature_scales: bool = True
-    """Whether first length-scales are median distances in each feature, or one between rows for all."""
     iterations: int = 2000
     """T, minibatches of the online systems."""
     trial: int = 100
     """Iterations after which γ_0 is chosen by the bound; too few would favour small steps."""
+    distances: tuple[str, ...] = ("inputs", "rows")
+    """The first length-scales that each system chooses from (`choice.DISTANCES`)."""
     batch_size: int = 1024
     """N_m."""
     increment: int = 128
@@ -46,6 +46,8 @@ class Protocol:
     gpr_rows: int = 1024
     batch_iterations: int = 100
     """Iterations of conjugate gradient at most; the paper does not say how many it took."""
+    batch_trial: int = 10
+    """Iterations after which batch systems choose their first length-scales."""
     max_rows: int | None = None
     """Rows taken of a set, training and test together."""
     checkpoints: int = 20
@@ -71,9 +73,8 @@ PROTOCOLS = {
         Protocol(),
         Protocol(
             "paper-rows",
-            "The other reading of the paper's first length-scales: all begin at the median of the "
-            "distances between rows.",
-            feature_scales=False,
+            "Here all length-scales of all systems begin at the median of the distances between rows.",
+            distances=("rows",),
             systems=(*FIVE, "svdgp-0.1"),
         ),
         Protocol(
@@ -108,6 +109,7 @@ PROTOCOLS = {
             vsgpr_rows=256,
             gpr_rows=128,
             batch_iterations=5,
+            batch_trial=2,
             max_rows=4000,
             checkpoints=5,
             curve_rows=256,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paper.data import SETS, outputs_of
+from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.published import PUBLISHED
 from benchmarks.paper.published import SYSTEMS as PUBLISHED_SYSTEMS
 
@@ -61,6 +62,7 @@ class Results:
 
     def __init__(self, records: Iterable[dict[str, Any]], size: str):
         self.records = [as_printed(record) for record in records if record["size"] == size]
+        self.systems = {*PROTOCOLS[size].systems, *(record["system"] for record in self.records)}
 
     @property
     def sets(self) -> list[str]:

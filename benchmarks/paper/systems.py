@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from gpytorch.kernels import RBFKernel
 
 from benchmarks.paper import peers
+from benchmarks.paper.choice import BROKE_DOWN, Beginning, choose, first_kernel
 from benchmarks.paper.evaluate import Curve, scores
 from benchmarks.paper.protocol import RATES, Protocol
-from benchmarks.paper.rates import BROKE_DOWN, choose_rate
 from decoupledgp import (
     DecoupledGPRegressor,
     ExactGPRegressor,
@@ -25,7 +25,6 @@ from decoupledgp import (
     SVGPRegressor,
 )
 from decoupledgp.data import Split
-from decoupledgp.kernels import median_distance, se_ard
 from decoupledgp.learners.gradient import BoundNotFiniteError
 
 __all__ = ["SYSTEMS", "System"]
@@ -49,17 +48,8 @@ class System:
     """Whether it is of this package."""
 
 
-def first_kernel(p: Protocol, X: np.ndarray) -> RBFKernel | None:
-    """Return the kernel that learning begins with, None for the one that the preset begins with."""
-    if p.feature_scales:
-        return None
-    kernel = se_ard(X.shape[1])
-    kernel.lengthscale = median_distance(torch.from_numpy(X[: p.batch_size]))
-    return kernel
-
-
 def online_model(
-    name: str, p: Protocol, seed: int, rate: float, kernel: RBFKernel | None, **options: Any
+    name: str, p: Protocol, seed: int, rate: float, kernel: RBFKernel | None = None, **options: Any
 ) -> Any:
     """Return an online system with the protocol's sizes."""
     options |= {
@@ -86,20 +76,24 @@ def _online(
     *,
     rates: Sequence[float] = RATES,
 ) -> Result:
-    """Choose γ_0, then learn from scratch with it; the seconds are those of the run alone.
+    """Choose what to begin with, then learn from scratch; the seconds are those of the run alone.
 
     Should that break down on the way, the next smaller γ_0 is taken, and the result says so.
     """
     X, y = split.X_train, split.y_train[:, 0]
-    kernel, begun = first_kernel(p, X), time.perf_counter()
-    rate, reached = choose_rate(
-        lambda rate: online_model(name, p, seed, rate, kernel, max_iter=p.trial), X, y, rates, seed
-    )
-    choosing = time.perf_counter() - begun
+    kernels = {distances: first_kernel(distances, X[: p.batch_size]) for distances in p.distances}
+    candidates = [Beginning(*pair) for pair in product(p.distances, rates)]
+
+    def make(begin: Beginning, **options: Any) -> Any:
+        return online_model(name, p, seed, begin.rate, kernels[begin.distances], **options)
+
+    start = time.perf_counter()
+    begin, reached = choose(partial(make, max_iter=p.trial), X, y, candidates, seed)
+    choosing = time.perf_counter() - start
     broken: list[float] = []
     while True:
         curve = _curve(split, p, seed, p.iterations)
-        model = online_model(name, p, seed, rate, kernel, max_iter=p.iterations, callbacks=[curve])
+        model = make(begin, max_iter=p.iterations, callbacks=[curve])
         try:
             model.fit(X, y)
             result = _scored(model, curve, split)
@@ -107,29 +101,44 @@ def _online(
                 raise BoundNotFiniteError("error or bound on the test rows is not finite")
             break
         except BROKE_DOWN as error:
-            smaller = [other for other in RATES if other < rate]
+            smaller = [other for other in RATES if other < begin.rate]
             if not smaller:
                 raise
-            print(f"γ_0 = {rate} broke down: {error}", flush=True)
-            broken.append(rate)
-            rate = max(smaller)
-    result[0] |= {"rate": rate, "rates": reached, "seconds_choosing": choosing, "broken": broken}
+            print(f"γ_0 = {begin.rate} broke down: {error}", flush=True)
+            broken.append(begin.rate)
+            begin = begin._replace(rate=max(smaller))
+    result[0] |= {**begin._asdict(), "rates": reached}
+    result[0] |= {"seconds_choosing": choosing, "broken": broken}
     return result
 
 
 def _batch(name: str, split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
-    """Learn from the few rows that the paper gives the batch systems."""
+    """Learn from the few rows that the paper gives the batch systems.
+
+    The first length-scales are those whose objective is the better one after a few iterations.
+    """
+    X, y = split.X_train, split.y_train[:, 0]
+
+    def learn(distances: str, iterations: int, **options: Any) -> Any:
+        options |= {"kernel": first_kernel(distances, X[: p.batch_size]), "random_state": seed}
+        options["max_iter"] = iterations
+        if name == "gpr":
+            model: Any = ExactGPRegressor(max_rows=p.gpr_rows, **options)
+        else:
+            model = SparseGPRegressor(p.vsgpr, max_rows=p.vsgpr_rows, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*learns from .* random rows")
+            return model.fit(X, y)
+
+    start = time.perf_counter()
+    tried = p.distances if len(p.distances) > 1 else ()
+    reached = {one: learn(one, p.batch_trial).history_[-1]["elbo"] for one in tried}
+    choosing = time.perf_counter() - start
+    distances = max(reached, key=lambda one: reached[one]) if tried else p.distances[0]
     curve = _curve(split, p, seed, p.batch_iterations)
-    options: dict[str, Any] = {"random_state": seed, "callbacks": [curve]}
-    options |= {"max_iter": p.batch_iterations, "preset": "paper" if p.feature_scales else None}
-    if name == "gpr":
-        model: Any = ExactGPRegressor(max_rows=p.gpr_rows, **options)
-    else:
-        model = SparseGPRegressor(p.vsgpr, max_rows=p.vsgpr_rows, **options)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*learns from .* random rows")
-        model.fit(split.X_train, split.y_train[:, 0])
-    return _scored(model, curve, split)
+    result = _scored(learn(distances, p.batch_iterations, callbacks=[curve]), curve, split)
+    result[0] |= {"distances": distances, "objectives": reached, "seconds_choosing": choosing}
+    return result
 
 
 def _curve(split: Split, p: Protocol, seed: int, iterations: int) -> Curve:

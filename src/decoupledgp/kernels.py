@@ -153,7 +153,7 @@ def median_distance(x: Float[Tensor, "n d"]) -> float:
 def median_distances(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     """Return the median distance of distinct rows in each feature alone.
 
-    One between whole rows is about √d times as long, so that functions that begin with it overlap
-    nearly everywhere; with these they are local at first.
+    Functions that begin with these are narrow and hardly overlap if there are many features; with the
+    median distance between whole rows, which is more than √d times as long, nearly all of them do.
     """
     return torch.tensor([median_distance(column) for column in x.split(1, dim=1)]).to(x)

@@ -42,12 +42,12 @@ class OnlineLearner:
         n_cov_basis: int,
         basis_increment: int,
         rng: np.random.Generator,
-        feature_scales: bool = False,
+        lengthscale_per_feature: bool = False,
     ):
         self.learner = learner
         self.n_mean_basis, self.n_cov_basis = n_mean_basis, n_cov_basis
         self.basis_increment, self.rng = basis_increment, rng
-        self.feature_scales = feature_scales
+        self.lengthscale_per_feature = lengthscale_per_feature
         self.iteration = 0
 
     def observe(
@@ -67,7 +67,11 @@ class OnlineLearner:
         self.iteration += 1
         if self.iteration == 1:
             initialise_hyperparameters(
-                posterior.kernel, likelihood, x, y, feature_scales=self.feature_scales
+                posterior.kernel,
+                likelihood,
+                x,
+                y,
+                lengthscale_per_feature=self.lengthscale_per_feature,
             )
         lent = self._lend(np.arange(len(x)) if candidates is None else np.flatnonzero(candidates))
         if len(lent):
@@ -98,19 +102,19 @@ def initialise_hyperparameters(
     x: Float[Tensor, "n d"],
     y: Float[Tensor, "n p"],
     *,
-    feature_scales: bool = False,
+    lengthscale_per_feature: bool = False,
 ) -> None:
     """Set length-scales by the median trick and the noise to the targets' variance (appendix C.2).
 
-    "s_d is initialized as the median of pairwise distances of the sampled observations": of distances
-    between rows, or, with `feature_scales`, in feature d alone where the kernel has a scale for each.
+    "s_d is initialized as the median of pairwise distances of the sampled observations": between rows, or,
+    with `lengthscale_per_feature` and a kernel that has one for each, in feature d alone.
     Only values that still are GPyTorch's untouched defaults are set (a raw parameter of zero that is to
     be learnt): a kernel or likelihood that a user has given values, or frozen, keeps them.
     """
     for part in _parts(kernel):
         if isinstance(part, DISTANCE_KERNELS) and _untouched(part.raw_lengthscale):
             columns = x if part.active_dims is None else x[:, part.active_dims]
-            each = feature_scales and part.ard_num_dims is not None
+            each = lengthscale_per_feature and part.ard_num_dims is not None
             part.lengthscale = median_distances(columns) if each else median_distance(columns)
     if isinstance(likelihood, GaussianLikelihood) and _untouched(likelihood.raw_noise):
         variance = y.var(0, correction=0).clamp_min(2 * SMALLEST_NOISE)

@@ -83,7 +83,7 @@ def test_timed_systems_get_the_seconds_of_svdgp_and_wait_for_it(tmp_path: Path):
 def test_every_protocol_names_systems_that_there_are():
     for protocol in PROTOCOLS.values():
         assert set(protocol.systems) <= set(SYSTEMS)
-        assert protocol.systems[0] == "svdgp"  # others get the time that it took
+        assert "svdgp" in protocol.systems  # others get the time that it took
 
 
 def test_half_a_line_is_run_again_and_a_wrong_one_is_named(tmp_path: Path):

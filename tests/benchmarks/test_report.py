@@ -16,7 +16,6 @@ from benchmarks.paper.published import COMPLEXITY, PUBLISHED, ROWS, SYSTEMS
 from benchmarks.paper.records import Records
 from benchmarks.paper.report import write_report
 from benchmarks.paper.results import CONSTANT, Results, as_printed
-from decoupledgp.learners.gradient import paper_schedule
 
 TOY = PROTOCOLS["toy"]
 PIXEL = bytes.fromhex(
@@ -133,16 +132,6 @@ def test_the_papers_bounds_are_possible_without_a_gaussians_constant_only():
         for constant in above:
             above[constant] += np.sum(1e5 * bound / n_train > most - constant * CONSTANT)
     assert above == {True: 137, False: 0}
-
-
-def test_the_papers_bounds_cannot_be_reached_with_the_smallest_steps():
-    """All of γ_0 = 0.001 move log σ by 0.55, from targets of variance 1: σ² stays above 0.33."""
-    reach = sum(paper_schedule(t, 0.001) for t in range(1, 2001))
-    assert reach == pytest.approx(0.554, abs=1e-3)
-    for name, (n_train, _) in ROWS.items():
-        bound, error = (PUBLISHED[name, measure].values[:, 0] for measure in ("bound", "nmse"))
-        most = reach - 0.5 * error / np.exp(-2 * reach)  # of -log σ - ½ nMSE/σ²
-        assert np.all(1e5 * bound / n_train > most)
 
 
 def test_bounds_are_printed_as_the_papers_are():

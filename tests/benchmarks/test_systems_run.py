@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
 
 from benchmarks.paper import systems
-from benchmarks.paper.protocol import PROTOCOLS
+from benchmarks.paper.choice import Beginning
+from benchmarks.paper.protocol import PROTOCOLS, RATES
 from benchmarks.paper.systems import SYSTEMS
-from decoupledgp import ExactGPRegressor, SparseGPRegressor
 from decoupledgp.data import Split
-from decoupledgp.kernels import median_distance
+from decoupledgp.kernels import se_ard
 
 TINY = replace(
     PROTOCOLS["toy"], batch_size=128, mean_basis=256, iterations=30, trial=10, checkpoints=3
@@ -41,28 +40,30 @@ def test_a_system_end_to_end(name):
         (result,) = results
         assert result["curve"][-1]["iteration"] == result["iterations"] == 30
         assert result["broken"] == []
-        assert set(result["rates"]) == {"0.1", "0.01", "0.001"}
+        assert set(result["rates"]) == {f"{r}, {d}" for r in RATES for d in ("inputs", "rows")}
 
 
-def test_first_length_scales_of_the_other_reading():
-    X = split(1).X_train
-    assert systems.first_kernel(TINY, X) is None  # the preset's own
-    kernel = systems.first_kernel(replace(TINY, feature_scales=False), X)
-    expected = median_distance(torch.tensor(X[:128]))
-    assert_allclose(kernel.lengthscale.detach(), np.full((1, 3), expected), rtol=1e-6)
-    model = systems.online_model("svi", TINY, 0, 1e-9, kernel, max_iter=1).fit(X, X[:, 0])
-    assert_allclose(model.kernel_.base_kernel.lengthscale.detach()[0], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("feature_scales", "preset"), [(True, "paper"), (False, None)])
 @pytest.mark.parametrize("name", ["vsgpr", "gpr"])
-def test_batch_systems_begin_by_the_same_reading(name, feature_scales, preset, monkeypatch):
-    made, p = [], replace(TINY, feature_scales=feature_scales, batch_iterations=1)
-    for kind in (ExactGPRegressor, SparseGPRegressor):
-        monkeypatch.setattr(kind, "fit", lambda model, X, y: made.append(model))
-    monkeypatch.setattr(systems, "_scored", lambda *_: [])
-    SYSTEMS[name].run(split(1), p, 0, None)
-    assert [model.preset for model in made] == [preset]
+@pytest.mark.parametrize("better", ["inputs", "rows"])
+def test_batch_systems_begin_with_the_length_scales_of_the_better_objective(
+    name, better, monkeypatch
+):
+    """The kernels are made to be told apart: one fits the data, the other is far too narrow."""
+    scales, begun = {"inputs": 1e-3, "rows": 1e-3, better: 1.0}, []
+
+    def kernel(distances, X):
+        begun.append(distances)
+        kernel = se_ard(X.shape[1])
+        kernel.lengthscale = scales[distances]
+        return kernel
+
+    monkeypatch.setattr(systems, "first_kernel", kernel)
+    (result,) = SYSTEMS[name].run(split(1), TINY, 0, None)
+    assert result["distances"] == begun[-1] == better
+    assert max(result["objectives"], key=result["objectives"].get) == better
+    begun.clear()
+    (result,) = SYSTEMS[name].run(split(1), replace(TINY, distances=("rows",)), 0, None)
+    assert (begun, result["distances"], result["objectives"]) == (["rows"], "rows", {})
 
 
 def test_a_run_that_breaks_down_goes_on_with_smaller_steps(monkeypatch):
@@ -77,10 +78,10 @@ def test_a_run_that_breaks_down_goes_on_with_smaller_steps(monkeypatch):
         return model
 
     monkeypatch.setattr(systems, "online_model", fragile)
-    monkeypatch.setattr(systems, "choose_rate", lambda *_: (0.1, {}))
+    monkeypatch.setattr(systems, "choose", lambda *_: (Beginning("rows", 0.1), {}))
     (result,) = SYSTEMS["svi"].run(split(1), TINY, 0, None)
     assert rates == [0.1, 0.01]
-    assert (result["rate"], result["broken"]) == (0.01, [0.1])
+    assert (result["rate"], result["broken"], result["distances"]) == (0.01, [0.1], "rows")
 
 
 def _break_down(X, y):

@@ -16,8 +16,6 @@ from decoupledgp import (
     SparseGPRegressor,
     SVGPRegressor,
 )
-from decoupledgp.estimators import batch_state
-from decoupledgp.online import initialise_hyperparameters
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (80, 2))
@@ -212,20 +210,6 @@ def test_the_papers_sizes():
     assert ExactGPRegressor(preset="paper")._size("max_rows") == 1024
     assert SparseGPRegressor(7, preset="paper")._size("n_basis") == 7
     assert SVGPRegressor(preset="paper", max_iter=1).fit(X, Y)._run.settings.n_mean_basis == 1024
-
-
-@pytest.mark.parametrize("preset", [None, "paper"])
-@batch
-def test_batch_systems_begin_with_the_presets_length_scales(kind, preset, monkeypatch):
-    asked = []
-
-    def spy(*arguments, feature_scales):
-        asked.append(feature_scales)
-        initialise_hyperparameters(*arguments, feature_scales=feature_scales)
-
-    monkeypatch.setattr(batch_state, "initialise_hyperparameters", spy)
-    kind(preset=preset, max_iter=1).fit(X, Y)
-    assert asked == [preset == "paper"]
 
 
 @online

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from decoupledgp.bases import BASES
 from decoupledgp.estimators.base import GPRegressor
 from decoupledgp.estimators.batch_state import BatchState
-from decoupledgp.estimators.settings import PRESETS, default_basis
+from decoupledgp.estimators.settings import default_basis
 from decoupledgp.learners.batch import SOLVERS
 from decoupledgp.report.progress import progress
 
@@ -85,7 +85,6 @@ class _BatchGPRegressor(GPRegressor):
                     self._choose(len(X), rng),
                     solver=self.solver,
                     max_iter=max_iter,
-                    feature_scales=PRESETS[self.preset].feature_scales,
                     after_step=stepped,
                 )
         return self
@@ -148,8 +147,7 @@ class ExactGPRegressor(_BatchGPRegressor):
         Each is called as `callback(model, record)` after every iteration; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes for whatever is not given explicitly, and begins with length-scales
-        by the median distance in each feature, not between rows.
+        "paper" gives the paper's sizes for whatever is not given explicitly.
 
     Attributes
     ----------
@@ -236,8 +234,7 @@ class SparseGPRegressor(_BatchGPRegressor):
         Each is called as `callback(model, record)` after every iteration; `fit` stops when one
         returns True.
     preset : {None, "paper"}, default=None
-        "paper" gives the paper's sizes (1,024 functions, 4,096 rows) for whatever is not given, and
-        begins with length-scales by the median distance in each feature, not between rows.
+        "paper" gives the paper's sizes (1,024 functions, 4,096 rows) for whatever is not given.
 
     Attributes
     ----------

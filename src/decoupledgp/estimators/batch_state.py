@@ -78,7 +78,6 @@ class BatchState(State):
         *,
         solver: str,
         max_iter: int,
-        feature_scales: bool,
         after_step: Callable[[dict[str, Any]], bool],
     ) -> None:
         """Learn from rows in their own units; the `chosen` ones are where basis functions begin.
@@ -89,9 +88,7 @@ class BatchState(State):
         self.n_rows = len(X)
         self.x_scaler, self.y_scaler = Standardizer(X), Standardizer(Y)
         x, y = self.tensors(X, Y)
-        initialise_hyperparameters(
-            self.posterior.kernel, self.likelihood, x, y, feature_scales=feature_scales
-        )
+        initialise_hyperparameters(self.posterior.kernel, self.likelihood, x, y)
         rows = x[torch.from_numpy(chosen).to(x.device)]
         self.posterior.add(rows, rows)
         self.posterior.cov_basis.requires_grad_(self.basis is not None)

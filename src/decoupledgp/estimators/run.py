@@ -105,7 +105,7 @@ class Run(State):
             else settings.n_cov_basis,
             basis_increment=settings.basis_increment,
             rng=self.rng,
-            feature_scales=settings.feature_scales,
+            lengthscale_per_feature=settings.lengthscale_per_feature,
         )
 
     def _learner(self, mean_basis: Basis, cov_basis: Basis) -> GradientLearner:

@@ -38,7 +38,7 @@ class Settings:
     `partial_fit` on the same minibatches ends at the same model."""
     whitened: bool = True
     """Whether SVI keeps q of the whitened values while functions and kernel move, or of the values."""
-    feature_scales: bool = False
+    lengthscale_per_feature: bool = False
     """Whether first length-scales are median distances in each feature, or one between rows for all."""
     basis: str = "multiscale"
     mean_preconditioner: str = "jacobi"
@@ -52,15 +52,15 @@ PRESETS: dict[str | None, Settings] = {
     # Section 4: M_α = 128², M_β = 128, T = 2000, N_m = 1024, N_Δ = 128; columns of K_α are sampled
     # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set; γ_t is
     # "the step-size for each stochastic algorithm", natural gradients' and mirror ascent's too; SVI has
-    # the canonical parametrisation by mean and covariance of the values (equation 4); s_d begins at "the
-    # median of pairwise distances" in feature d (docs/paper.md says why that reading).
+    # the canonical parametrisation by mean and covariance of the values (equation 4); "s_d is initialized as
+    # the median of pairwise distances": in feature d, which of the two readings suits SVDGP (docs/paper.md).
     "paper": Settings(
         n_mean_basis=128**2,
         max_iter=2000,
         natural_rate=None,
         whole_table=True,
         whitened=False,
-        feature_scales=True,
+        lengthscale_per_feature=True,
     ),
 }
 

@@ -1,14 +1,15 @@
-"""γ_0 is chosen by the bound on training rows; and what is measured is what it says."""
+"""What a run begins with is chosen by the bound on training rows; and what is measured is what it says."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import pdist
 
+from benchmarks.paper.choice import Beginning, best, choose, first_kernel
 from benchmarks.paper.evaluate import Curve, held_out_bound, scores
 from benchmarks.paper.protocol import PROTOCOLS, RATES
-from benchmarks.paper.rates import best_rate, choose_rate
 from benchmarks.paper.systems import online_model
 from decoupledgp import ExactGPRegressor, SVGPRegressor
 from decoupledgp.data import make_sinc
@@ -17,24 +18,34 @@ from decoupledgp.learners.gradient import BoundNotFiniteError
 SINC = make_sinc(200)
 
 
+def beginnings(*rates):
+    return [Beginning("rows", rate) for rate in rates]
+
+
 def test_the_best_bound_wins_and_numbers_beat_none():
-    assert best_rate({0.1: -3.0, 0.01: -1.0, 0.001: -2.0}) == 0.01
-    assert best_rate({0.1: math.nan, 0.01: -math.inf, 0.001: -9.0}) == 0.001
-    with pytest.raises(ValueError, match="no step size"):
-        best_rate({0.1: math.nan})
+    large, middle, small = beginnings(*RATES)
+    assert best({large: -3.0, middle: -1.0, small: -2.0}) == middle
+    assert best({large: math.nan, middle: -math.inf, small: -9.0}) == small
+    assert best({large: -3.0, small: -3.0}) == small
+    assert best({large: -3.0, Beginning("inputs", 0.1): -2.0}).distances == "inputs"
+    with pytest.raises(ValueError, match=r"no beginning of 0\.1, rows gives"):
+        best({large: math.nan})
 
 
 def test_a_choice_between_real_runs_is_the_one_with_the_best_bound():
-    def make(rate):
-        return SVGPRegressor(10, learning_rate=rate, max_iter=8, batch_size=64, random_state=0)
+    def make(begin):
+        return SVGPRegressor(
+            10, learning_rate=begin.rate, max_iter=8, batch_size=64, random_state=0
+        )
 
-    rate, reached = choose_rate(make, SINC.X_train, SINC.y_train, RATES, seed=0)
-    assert set(reached) == {str(one) for one in RATES}
-    assert reached[str(rate)] == max(reached.values())
+    begin, reached = choose(make, SINC.X_train, SINC.y_train, beginnings(*RATES), seed=0)
+    assert set(reached) == {f"{rate:g}, rows" for rate in RATES}
+    assert reached[str(begin)] == max(reached.values())
 
 
-def test_of_one_rate_there_is_nothing_to_choose():
-    assert choose_rate(None, SINC.X_train, SINC.y_train, (0.1,), seed=0) == (0.1, {})
+def test_of_one_there_is_nothing_to_choose():
+    (only,) = beginnings(0.1)
+    assert choose(None, SINC.X_train, SINC.y_train, [only], seed=0) == (only, {})
 
 
 @pytest.mark.parametrize("error", [torch.linalg.LinAlgError, BoundNotFiniteError])
@@ -43,12 +54,24 @@ def test_a_run_that_breaks_down_is_not_chosen(error):
         def fit(self, X, y):
             raise error("not positive definite, or not finite")
 
-    def make(rate):
-        return Broken() if rate == 0.1 else SVGPRegressor(5, learning_rate=rate, max_iter=2)
+    def make(begin):
+        return Broken() if begin.rate == 0.1 else SVGPRegressor(5, max_iter=2)
 
-    rate, reached = choose_rate(make, SINC.X_train, SINC.y_train, (0.1, 0.01), seed=0)
-    assert rate == 0.01
-    assert reached["0.1"] is None
+    begin, reached = choose(make, SINC.X_train, SINC.y_train, beginnings(0.1, 0.01), seed=0)
+    assert begin.rate == 0.01
+    assert reached["0.1, rows"] is None
+
+
+def test_the_two_readings_of_the_first_length_scales():
+    X = np.random.default_rng(0).standard_normal((300, 4)) * [1, 2, 3, 4]
+    rows = np.median(pdist(X))
+    inputs = [np.median(pdist(X[:, [d]])) for d in range(4)]
+    for distances, expected in (("rows", np.full(4, rows)), ("inputs", inputs)):
+        kernel = first_kernel(distances, X)
+        np.testing.assert_allclose(kernel.lengthscale.detach()[0], expected, rtol=1e-3)
+        model = online_model("svi", PROTOCOLS["toy"], 0, 1e-9, kernel, max_iter=1).fit(X, X[:, 0])
+        found = model.kernel_.base_kernel.lengthscale.detach()[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["svdgp", "svi", "ivsgpr"])
