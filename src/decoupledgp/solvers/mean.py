@@ -11,6 +11,7 @@ it takes one product with K_Xα, O(n M_α D).
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ PAIRS = 3
 REFINEMENTS = 4
 """Steps on all rows at most."""
 
-ENOUGH = 0.06
-"""Stop when a step has lowered the watched error by a smaller share than this: the next would less."""
+ENOUGH, PATIENT = 0.06, 0.01
+"""Stop when a step has lowered the watched error by a smaller share than this: the next would less. The
+second is for a time that somebody has given, which ends the work otherwise: then as many steps as it has."""
 
 SETTLED = 0.003
 """Without watched rows, stop when a step changes the values at the rows by a smaller share."""
@@ -92,7 +94,7 @@ def solve_mean(
 ) -> MeanSolution:
     """Solve until the watched rows' error no longer falls, or the steps or seconds are used up.
 
-    `start` are coefficients to go on from.
+    `start` are coefficients to go on from. If `seconds` are given, steps are not counted.
     """
     rows = None if watch is None else watch[0]
     solver = (
@@ -102,17 +104,21 @@ def solve_mean(
     )
     begin = last = time.perf_counter()
     error, values = np.inf, None
-    for _ in range(solver.most_steps):
+    limited = bool(np.isfinite(seconds)) and watch is not None
+    enough = PATIENT if limited else ENOUGH
+    for count in itertools.count(1):
+        if count > solver.most_steps and not (limited and solver.most_steps):
+            break
         solver.step()
         took, last = time.perf_counter() - last, time.perf_counter()
         solution = solver.solution()
         if follow(solution):
             break
         former, error = error, _error(solution, watch)
-        settled = error > (1 - ENOUGH) * former
+        settled = error > (1 - enough) * former
         if watch is None:
             settled, values = _is_settled(solution.at_rows, values), solution.at_rows.clone()
-        if settled or last - begin + 2 * took > seconds:
+        if settled or last - begin + (1 + solver.last_steps) * took > seconds:
             break
     solver.finish()
     return solver.solution()
@@ -146,6 +152,9 @@ def _is_settled(values: Tensor, former: Tensor | None) -> bool:
 
 class _BySweeps:
     """Every function has its row: a local and a global sweep per step, a plain one at the end."""
+
+    last_steps = 1
+    """How many steps `finish` takes as long as."""
 
     def __init__(
         self,
@@ -182,7 +191,7 @@ class _Direction(NamedTuple):
 class _ByRefinement:
     """Cells of several rows: steps along the cells' answers to the residuals of all rows."""
 
-    most_steps = REFINEMENTS
+    most_steps, last_steps = REFINEMENTS, 0
 
     def __init__(
         self,

@@ -53,8 +53,9 @@ FEWEST_HELD_GROUPS = 2
 HYPERPARAMETERS_SHARE, MEAN_SHARE = 0.4, 0.7
 """Shares of `max_seconds`: for the hyper-parameters, and of what is left then for the mean."""
 
-GROUPED_MEAN_SHARE = 0.5
-"""The latter where whole groups join in the end, which takes another sweep."""
+GROUPED_MEAN_SHARE, REFINED_MEAN_SHARE = 0.5, 0.95
+"""The latter where whole groups join in the end, which takes another sweep; and where rows share functions,
+which leaves next to nothing to do in the end."""
 
 MOST_WORK, OUTPUT_WORK = 5e10, 0.3
 """Entries of kernel matrices that `fit` computes by default, about, which takes two minutes on two cores;
@@ -62,6 +63,9 @@ every further output makes one dearer by so much."""
 
 SMALLEST_SCALE = 1e-140
 """Of targets, whose squares are kept in their units."""
+
+TIMED_PRODUCTS = 5
+"""Small products whose fastest says how much work a time limit allows: single ones vary by half."""
 
 PRODUCTS_EXPECTED = 4
 """Products with K_Xα by which M_α is chosen for a time limit where rows share functions."""
@@ -175,7 +179,7 @@ class SolvedRun(SolvedStream):
             problem,
             rng=self.rng,
             watch=watch,
-            seconds=self.mean_share * clock.left,
+            seconds=self._mean_seconds(problem, clock),
             follow=followed,
         )
         if problem.x is None and not stopped:
@@ -308,11 +312,17 @@ class SolvedRun(SolvedStream):
             return np.inf if given else MOST_WORK / (1 + OUTPUT_WORK * (self.n_outputs - 1))
         some = x[torch.arange(2048) % len(x)]
         functions = PointBasis(some).at(self.kernel.base_kernel).double()
-        for _ in range(2):  # the first call is slower
+        rate = 0.0
+        for _ in range(TIMED_PRODUCTS):
             begin = time.perf_counter()
             product_by_rows(functions, some, some.new_ones(2048, self.n_outputs))
-            rate = 2048**2 / (time.perf_counter() - begin)
+            rate = max(rate, 2048**2 / (time.perf_counter() - begin))
         return max(self.mean_share * clock.left, 0.1) * rate
+
+    def _mean_seconds(self, problem: MeanProblem, clock: Clock) -> float:
+        """Return how long the mean may take, its functions once chosen."""
+        refined = problem.x is not None and not self.grouped
+        return (REFINED_MEAN_SHARE if refined else self.mean_share) * clock.left
 
     @property
     def mean_share(self) -> float:
