@@ -75,7 +75,7 @@ PROTOCOLS = {
             "paper-rows",
             "Here all length-scales of all systems begin at the median of the distances between rows.",
             distances=("rows",),
-            systems=(*FIVE, "svdgp-0.1"),
+            systems=(*FIVE, "svdgp-0.1", "defaults", "svgp"),
         ),
         Protocol(
             "quick",

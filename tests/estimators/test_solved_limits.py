@@ -74,3 +74,18 @@ def test_a_long_time_allows_more_than_the_default(monkeypatch):
     monkeypatch.setattr(run, "MOST_WORK", 10 * 1100**2)
     short, long = (DecoupledGPRegressor(max_seconds=s, random_state=0) for s in (None, 100))
     assert short.fit(X, Y).n_mean_basis_ < long.fit(X, Y).n_mean_basis_ == 4000
+
+
+@pytest.mark.parametrize(("functions", "share"), [(1100, 0.95), (4000, 0.7)])
+def test_the_means_part_of_the_time(functions, share, monkeypatch):
+    """Where rows share functions nothing is left to do after the mean; else rows held out are to join."""
+    solve, given = run.solve_mean, []
+
+    def spy(*problem, seconds, **options):
+        given.append(seconds)
+        return solve(*problem, seconds=seconds, **options)
+
+    monkeypatch.setattr(run, "solve_mean", spy)
+    model = DecoupledGPRegressor(functions, max_seconds=1000, random_state=0).fit(X, Y)
+    assert 0.9 * share * 1000 < given[0] < share * 1000
+    assert model._run.seconds < 500

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 import dense
 from decoupledgp.bases import PointBasis
 from decoupledgp.kernels import se_ard
+from decoupledgp.solvers import mean, sweeps
 from decoupledgp.solvers.cells import Cells, nearby, nearest
 from decoupledgp.solvers.mean import MeanProblem, _ByRefinement, correct_block, solve_mean
 from decoupledgp.solvers.sweeps import Sweeps, product_by_rows
@@ -260,6 +261,26 @@ def test_time_ends_the_work():
     calls = []
     solve_mean(task, rng=np.random.default_rng(0), seconds=0.0, follow=lambda s: calls.append(s))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("seconds", "steps"), [(np.inf, 2), (1e9, 9)])
+def test_a_time_that_is_given_is_used_while_the_error_falls(seconds, steps, shared, monkeypatch):
+    """The error falls by 3% a step for eight steps: not worth it by itself, but for one who has the time."""
+    errors = iter([*0.97 ** np.arange(8), *[0.97**7] * 9])
+    monkeypatch.setattr(mean, "_error", lambda *_: next(errors))
+    monkeypatch.setattr(sweeps, "BLOCK", 32)
+    task, calls = problem(), []
+    if not shared:
+        task.x = None
+    solve_mean(
+        task,
+        rng=np.random.default_rng(0),
+        watch=(task.centres[:5], task.targets[:5]),
+        seconds=seconds,
+        follow=lambda solution: calls.append(solution) or False,
+    )
+    assert len(calls) == steps
 
 
 def test_correcting_a_block_solves_its_equations():
