@@ -45,7 +45,7 @@ class Beginning(NamedTuple):
 
 
 def first_kernel(distances: str, X: np.ndarray) -> RBFKernel:
-    """Return the SE-ARD kernel with the length-scales that these rows suggest."""
+    """Return the SE-ARD kernel with the length-scales that these rows suggest, which are standardised."""
     kernel = se_ard(X.shape[1])
     kernel.lengthscale = DISTANCES[distances](torch.from_numpy(X))
     return kernel

@@ -27,7 +27,7 @@ class Protocol:
     iterations: int = 2000
     """T, minibatches of the online systems."""
     trial: int = 100
-    """Iterations after which γ_0 is chosen by the bound; too few would favour small steps."""
+    """Iterations after which γ_0 and distances are chosen by the bound; too few would favour small steps."""
     distances: tuple[str, ...] = ("inputs", "rows")
     """The first length-scales that each system chooses from (`choice.DISTANCES`)."""
     batch_size: int = 1024
@@ -73,7 +73,8 @@ PROTOCOLS = {
         Protocol(),
         Protocol(
             "paper-rows",
-            "Here all length-scales of all systems begin at the median of the distances between rows.",
+            "Here the length-scales of the paper's systems all begin at the median of the distances between "
+            "rows, and “SVDGP, γ_0 = 0.1” is SVDGP without a choice of γ_0.",
             distances=("rows",),
             systems=(*FIVE, "svdgp-0.1", "defaults", "svgp"),
         ),

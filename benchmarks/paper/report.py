@@ -59,9 +59,9 @@ FIRST = (
 )
 BESIDES = (
     "Our defaults and GPyTorch's SVGP (M = {:,}, natural gradient) get the seconds that SVDGP took, without "
-    "those of its choices; a step that has begun is finished. Boosting and linear regression run as they "
-    "come."
+    "those of its choices; a step that has begun is finished."
 )
+AS_THEY_COME = "Boosting and linear regression run as they come."
 UNEQUAL = (
     "These means are not over the same outputs: the systems can be compared by output only, below."
 )
@@ -107,7 +107,7 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
             f"{p.gpr_rows:,} rows, both with at most {p.batch_iterations} iterations of conjugate "
             f"gradient. γ_0 is the one of 0.1, 0.01 and 0.001 with the best bound on training rows "
             f"after {p.trial} iterations. {FIRST if len(p.distances) > 1 else ''} Every output has a model "
-            f"of its own. {BESIDES.format(p.svi) if 'svgp' in p.systems else ''}"
+            f"of its own. {BESIDES.format(p.svi)} {AS_THEY_COME if 'boosting' in p.systems else ''}"
         ),
     ]
     if p.note:
@@ -262,8 +262,11 @@ def _first_distances(results: Results, data: str) -> list[Block]:
             ]
             cells.append(", ".join(outputs) or "–")
         rows.append(cells)
-    head = ["system", *(f"first length-scales by {distances}" for distances in DISTANCES)]
-    return [Table(head, rows)] if rows else []
+    head = ["system", "median distance in each input", "median distance between rows"]
+    chosen = any(record.get("distances") for record in results.records)
+    return (
+        [Text("What the length-scales began with:"), Table(head, rows)] if rows and chosen else []
+    )
 
 
 def _has(results: Results, data: str, system: str, measure: str) -> bool:

@@ -36,14 +36,18 @@ than any Gaussian of its nMSE could have (targets of variance 1), without it non
 
 
 def as_printed(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with its bounds, the curve's and those of every γ_0 too, less the constant."""
+    """Return a record with its bounds, the curve's and those of the choice (`rates`), less the constant.
+
+    What batch systems chose by (`objectives`) is of their rows alone and stays as it is.
+    """
     more = record["n_train"] * CONSTANT
     record = dict(record)
     if record.get("bound") is not None:
         record["bound"] += more
     if "rates" in record:
         record["rates"] = {
-            rate: None if bound is None else bound + more for rate, bound in record["rates"].items()
+            begin: None if bound is None else bound + more
+            for begin, bound in record["rates"].items()
         }
     if "curve" in record:
         record["curve"] = [{**point, "bound": point["bound"] + more} for point in record["curve"]]

@@ -130,14 +130,21 @@ def _batch(name: str, split: Split, p: Protocol, seed: int, seconds: float | Non
             warnings.filterwarnings("ignore", "(?s).*learns from .* random rows")
             return model.fit(X, y)
 
+    def objective(distances: str) -> float:
+        try:
+            history = learn(distances, p.batch_trial).history_
+        except BROKE_DOWN:
+            return -np.inf
+        return history[-1]["elbo"] if history and np.isfinite(history[-1]["elbo"]) else -np.inf
+
     start = time.perf_counter()
-    tried = p.distances if len(p.distances) > 1 else ()
-    reached = {one: learn(one, p.batch_trial).history_[-1]["elbo"] for one in tried}
+    reached = {one: objective(one) for one in p.distances} if len(p.distances) > 1 else {}
     choosing = time.perf_counter() - start
-    distances = max(reached, key=lambda one: reached[one]) if tried else p.distances[0]
+    distances = max(p.distances, key=lambda one: reached.get(one, 0))
     curve = _curve(split, p, seed, p.batch_iterations)
     result = _scored(learn(distances, p.batch_iterations, callbacks=[curve]), curve, split)
-    result[0] |= {"distances": distances, "objectives": reached, "seconds_choosing": choosing}
+    objectives = {one: value if np.isfinite(value) else None for one, value in reached.items()}
+    result[0] |= {"distances": distances, "objectives": objectives, "seconds_choosing": choosing}
     return result
 
 

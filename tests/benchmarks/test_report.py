@@ -83,6 +83,25 @@ def test_a_report_holds_our_numbers_and_the_papers(folder: Path):
     assert len(list(csv.DictReader(paths["curves.csv"].open()))) == 27 * 4
 
 
+def test_the_report_says_what_length_scales_began_with(folder: Path):
+    first, second = list(complete("mujoco1", 2, ["svdgp"]))
+    records = [{**first, "distances": "rows"}, {**second, "distances": "inputs"}]
+    markdown = write_report(records, TOY, folder)[0].read_text()
+    assert "What the length-scales began with:" in markdown
+    assert "| SVDGP | Y_2 | Y_1 |" in markdown
+    assert "began with:" not in write_report([first], TOY, folder)[0].read_text()  # not known
+
+
+def test_the_other_reading_has_a_report_of_its_own(folder: Path):
+    protocol = PROTOCOLS["paper-rows"]
+    records = complete("mujoco1", 1, protocol.systems, protocol.name)
+    markdown = write_report(records, protocol, folder)[0].read_text()
+    assert "all begin at the median of the distances between rows" in markdown
+    assert "SVDGP, γ_0 = 0.1" in markdown
+    assert "--size paper-rows" in markdown
+    assert "oosting" not in markdown
+
+
 def test_figure_3_is_of_the_output_that_the_papers_systems_have():
     records = [*complete("mujoco1", 9, ["svdgp"]), *complete("mujoco1", 1, ["svdgp-0.1"])]
     assert figure_3_output(Results(records, "toy"), "mujoco1") == 9

@@ -10,6 +10,7 @@ from benchmarks.paper import systems
 from benchmarks.paper.choice import Beginning
 from benchmarks.paper.protocol import PROTOCOLS, RATES
 from benchmarks.paper.systems import SYSTEMS
+from decoupledgp import ExactGPRegressor
 from decoupledgp.data import Split
 from decoupledgp.kernels import se_ard
 
@@ -64,6 +65,26 @@ def test_batch_systems_begin_with_the_length_scales_of_the_better_objective(
     begun.clear()
     (result,) = SYSTEMS[name].run(split(1), replace(TINY, distances=("rows",)), 0, None)
     assert (begun, result["distances"], result["objectives"]) == (["rows"], "rows", {})
+
+
+def test_a_batch_system_that_breaks_down_with_one_beginning_takes_the_other(monkeypatch):
+    fit = ExactGPRegressor.fit
+
+    def fragile(model, X, y):
+        if float(model.kernel.lengthscale[0, 0].detach()) == 2.0:
+            raise torch.linalg.LinAlgError("not positive definite")
+        return fit(model, X, y)
+
+    def kernel(distances, X):
+        kernel = se_ard(X.shape[1])
+        kernel.lengthscale = 2.0 if distances == "inputs" else 1.0
+        return kernel
+
+    monkeypatch.setattr(ExactGPRegressor, "fit", fragile)
+    monkeypatch.setattr(systems, "first_kernel", kernel)
+    (result,) = SYSTEMS["gpr"].run(split(1), TINY, 0, None)
+    assert result["distances"] == "rows"
+    assert result["objectives"]["inputs"] is None
 
 
 def test_a_run_that_breaks_down_goes_on_with_smaller_steps(monkeypatch):

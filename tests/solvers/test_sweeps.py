@@ -283,6 +283,17 @@ def test_a_time_that_is_given_is_used_while_the_error_falls(seconds, steps, shar
     assert len(calls) == steps
 
 
+@pytest.mark.parametrize("error", [0.0, np.nan])
+def test_an_error_that_cannot_fall_ends_the_work(error, monkeypatch):
+    """A constant target is met at once; the time that is left is not to be waited for."""
+    monkeypatch.setattr(mean, "_error", lambda *_: error)
+    task, calls = problem(), []
+    watch = (task.centres[:5], task.targets[:5])
+    rng = np.random.default_rng(0)
+    solve_mean(task, rng=rng, watch=watch, seconds=60.0, follow=lambda s: calls.append(s) or False)
+    assert len(calls) <= 2
+
+
 def test_correcting_a_block_solves_its_equations():
     task = problem()
     a = torch.zeros_like(task.targets)

@@ -349,7 +349,8 @@ class DecoupledGPRegressor(OnlineGPRegressor):
             rng=np.random.default_rng(seed),
         )
 
-        with progress(PAIRS + 1, bool(self.verbose)) as advance:
+        expected = None if self.max_seconds else PAIRS + 1  # a given time is used up
+        with progress(expected, bool(self.verbose)) as advance:
 
             def followed(record: dict[str, Any]) -> bool:
                 self._run = run

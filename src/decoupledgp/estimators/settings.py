@@ -53,7 +53,7 @@ PRESETS: dict[str | None, Settings] = {
     # "with a mini-batch of size N_m"; γ_0 was chosen from {0.1, 0.01, 0.001} per data set; γ_t is
     # "the step-size for each stochastic algorithm", natural gradients' and mirror ascent's too; SVI has
     # the canonical parametrisation by mean and covariance of the values (equation 4); "s_d is initialized as
-    # the median of pairwise distances": in feature d, which of the two readings suits SVDGP (docs/paper.md).
+    # the median of pairwise distances": in feature d, the reading that suits SVDGP (docs/results.md).
     "paper": Settings(
         n_mean_basis=128**2,
         max_iter=2000,

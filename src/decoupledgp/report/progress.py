@@ -10,8 +10,11 @@ __all__ = ["progress"]
 
 
 @contextmanager
-def progress(total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function to call with each step's record; it draws if `show` is true."""
+def progress(total: int | None, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function to call with each step's record; it draws if `show` is true.
+
+    A total of None is not known beforehand.
+    """
     if not show:
         yield lambda record: None
         return

@@ -35,7 +35,7 @@ REFINEMENTS = 4
 
 ENOUGH, PATIENT = 0.06, 0.01
 """Stop when a step has lowered the watched error by a smaller share than this: the next would less. The
-second is for a time that somebody has given, which ends the work otherwise: then as many steps as it has."""
+second is for a time that somebody has given: then steps are not counted."""
 
 SETTLED = 0.003
 """Without watched rows, stop when a step changes the values at the rows by a smaller share."""
@@ -94,7 +94,7 @@ def solve_mean(
 ) -> MeanSolution:
     """Solve until the watched rows' error no longer falls, or the steps or seconds are used up.
 
-    `start` are coefficients to go on from. If `seconds` are given, steps are not counted.
+    `start` are coefficients to go on from. With watched rows and limited `seconds`, steps are not counted.
     """
     rows = None if watch is None else watch[0]
     solver = (
@@ -115,7 +115,7 @@ def solve_mean(
         if follow(solution):
             break
         former, error = error, _error(solution, watch)
-        settled = error > (1 - enough) * former
+        settled = not error < (1 - enough) * former  # nor when both are zero, or no numbers
         if watch is None:
             settled, values = _is_settled(solution.at_rows, values), solution.at_rows.clone()
         if settled or last - begin + (1 + solver.last_steps) * took > seconds:
