@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.paper.published import SYSTEMS as PAPERS
+
 __all__ = ["PROTOCOLS", "RATES", "Protocol"]
 
 RATES = (0.1, 0.01, 0.001)
 """What γ_0 is chosen from."""
-
-FIVE = ("svdgp", "svi", "ivsgpr", "vsgpr", "gpr")
-"""The systems of the paper."""
 
 SMALL = "These are the sizes of “{}”, not the paper's: expect other numbers."
 
@@ -54,7 +53,7 @@ class Protocol:
     curve_rows: int = 4096
     """Test rows that a checkpoint looks at; the final numbers are of all."""
     sets: tuple[str, ...] = ("mujoco1", "kuka", "mujoco1-change", "mujoco2", "kuka1", "kuka2")
-    systems: tuple[str, ...] = (*FIVE, "defaults", "svgp", "boosting", "linear")
+    systems: tuple[str, ...] = (*PAPERS, "defaults", "svgp", "boosting", "linear")
     outputs: tuple[int, ...] | None = None
     """Outputs that are learnt, from 1; None is all."""
     apart: bool = True
@@ -76,7 +75,7 @@ PROTOCOLS = {
             "Here the length-scales of the paper's systems all begin at the median of the distances between "
             "rows, and “SVDGP, γ_0 = 0.1” is SVDGP without a choice of γ_0.",
             distances=("rows",),
-            systems=(*FIVE, "svdgp-0.1", "defaults", "svgp"),
+            systems=(*PAPERS, "svdgp-0.1", "defaults", "svgp"),
         ),
         Protocol(
             "quick",

@@ -106,9 +106,7 @@ def solve_mean(
     error, values = np.inf, None
     limited = bool(np.isfinite(seconds)) and watch is not None
     enough = PATIENT if limited else ENOUGH
-    for count in itertools.count(1):
-        if count > solver.most_steps and not (limited and solver.most_steps):
-            break
+    for _ in itertools.count() if limited and solver.most_steps else range(solver.most_steps):
         solver.step()
         took, last = time.perf_counter() - last, time.perf_counter()
         solution = solver.solution()
