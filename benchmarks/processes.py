@@ -5,23 +5,48 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any
 
 
-def measure_apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a module in a fresh interpreter and return its result."""
+def measure_apart(
+    function: Callable[..., Any], *arguments: Any, cores: Iterable[int] | None = None
+) -> Any:
+    """Call a function of a module in a fresh interpreter and return its result.
+
+    Given `cores`, that interpreter runs on these alone, with a thread for each.
+    """
     context = get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent) as pool:
+    about = {"mp_context": context, "initializer": _begin, "initargs": (cores,)}
+    with ProcessPoolExecutor(1, **about) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def shares_of_cores(count: int) -> list[list[int]]:
+    """Divide the cores that this process may use into equal parts; what is left over stays idle."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= count <= len(cores):
+        raise ValueError(f"must be from 1 to the {len(cores)} cores that there are")
+    size = len(cores) // count
+    return [cores[k * size : (k + 1) * size] for k in range(count)]
 
 
 def peak_megabytes() -> float:
     """Return the peak resident size of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _begin(cores: Iterable[int] | None) -> None:
+    """Keep to some cores, and see to it that this process ends with its parent."""
+    if cores is not None:
+        import torch
+
+        os.sched_setaffinity(0, cores)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -7,6 +7,7 @@ was measured with an older version of the code: begin with a new file after chan
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._results: dict[str, tuple[Key, Result]] = {}
+        self._writing = threading.Lock()
         if path.exists():
             for number, line in enumerate(path.read_text().splitlines(keepends=True), 1):
                 self._read(line, number)
@@ -43,12 +45,13 @@ class Store:
 
     def add(self, key: Key, result: Result) -> None:
         """Keep a result and write it down at once."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        cut = self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n")
-        with self.path.open("a") as file:
-            line = json.dumps({"key": dict(key), "result": result}, default=float)
-            file.write(("\n" if cut else "") + line + "\n")
-        self._results[_text(key)] = (key, result)
+        line = json.dumps({"key": dict(key), "result": result}, default=float)
+        with self._writing:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            cut = self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n")
+            with self.path.open("a") as file:
+                file.write(("\n" if cut else "") + line + "\n")
+            self._results[_text(key)] = (key, result)
 
     def _read(self, line: str, number: int) -> None:
         try:

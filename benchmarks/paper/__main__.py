@@ -1,7 +1,7 @@
 """The experiments of the paper, run again, and a report that sets them beside the paper's numbers.
 
     python -m benchmarks.paper [--quick] [--data ../shared/data] [--sets mujoco1 kuka]
-                               [--systems svdgp svi] [--outputs 1 9] [--seeds 0]
+                               [--systems svdgp svi] [--outputs 1 9] [--seeds 0] [--together 2]
                                [--size paper-rows] [--kuka1 FOLDER] [--kuka2 FOLDER] [--out out/paper.jsonl]
     python -m benchmarks.paper --report out/paper [--quick] [--out out/paper.jsonl]
 
@@ -12,6 +12,7 @@ bound after 100 iterations; a model per output.
 Beside them, in the time that SVDGP took, our defaults and GPyTorch's SVGP; and boosting and a linear fit
 as they come. `--size paper-rows` has first length-scales by the distance between rows alone, and SVDGP with
 γ_0 = 0.1 too.
+With `--together 2` two outputs are learnt at a time, each on half of the cores.
 Every result is a line of the results file; what is there already is not run again. The report is written
 from that file alone and runs none of the experiments (it draws figure 1 once).
 """
@@ -25,12 +26,12 @@ from pathlib import Path
 
 from benchmarks.machine import describe
 from benchmarks.paper.data import SETS, Sources
-from benchmarks.paper.jobs import measure, run, wanted
+from benchmarks.paper.jobs import measure, run, run_together, wanted
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.records import Records
 from benchmarks.paper.report import write_report
 from benchmarks.paper.systems import SYSTEMS
-from benchmarks.processes import measure_apart
+from benchmarks.processes import measure_apart, shares_of_cores
 
 
 def arguments() -> argparse.Namespace:
@@ -49,6 +50,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--outputs", type=int, nargs="+", help="from 1; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--together", type=int, default=1, help="outputs learnt at a time")
     parser.add_argument("--size", default="paper", choices=list(PROTOCOLS))
     parser.add_argument("--quick", action="store_const", const="quick", dest="size")
     parser.add_argument("--out", type=Path, default=Path("out/paper.jsonl"))
@@ -70,14 +72,19 @@ def main() -> int:
         print(f"no data in {options.data}; see docs/paper.md for how to make or get it")
         return 1
     print(f"{protocol.name}: {', '.join(sets)}; {describe()}", flush=True)
-    jobs = wanted(
-        sets, options.systems or protocol.systems, options.outputs, options.seeds, protocol
-    )
-    learn = (
-        partial(measure_apart, measure, sources) if protocol.apart else partial(measure, sources)
-    )
-    problems = run(jobs, records, learn)
-    return 1 if problems else 0
+    systems, together = options.systems or protocol.systems, options.together
+    jobs = wanted(sets, systems, options.outputs, options.seeds, protocol, together)
+    learn = partial(measure, sources)
+    if together == 1:
+        problems = run(jobs, records, partial(measure_apart, learn) if protocol.apart else learn)
+        return 1 if problems else 0
+    try:
+        shares = shares_of_cores(together)
+    except ValueError as error:
+        print(f"--together {together}: {error}")
+        return 1
+    ways = [partial(measure_apart, learn, cores=cores) for cores in shares]
+    return 1 if run_together(jobs, records, ways) else 0
 
 
 if __name__ == "__main__":

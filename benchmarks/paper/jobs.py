@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 from benchmarks.machine import commit, describe
@@ -18,7 +20,7 @@ from benchmarks.paper.systems import SYSTEMS
 from benchmarks.processes import peak_megabytes
 from decoupledgp.data import Split
 
-__all__ = ["Job", "measure", "run", "wanted"]
+__all__ = ["Job", "Measure", "measure", "run", "run_together", "wanted"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Job:
     seed: int
     size: str
     seconds: float | None = None
+    together: int = 1
+    """How many are learnt at a time, each with its share of the cores."""
 
     def key(self, output: int) -> Key:
         """Return the key of one of its results."""
@@ -41,12 +45,17 @@ class Job:
         return f"{self.data} {outputs} {self.system} seed {self.seed} ({self.size})"
 
 
+Measure = Callable[[Job], list[dict[str, Any]]]
+"""Learns and returns one record per output."""
+
+
 def wanted(
     sets: Iterable[str],
     systems: Iterable[str],
     outputs: Sequence[int] | None,
     seeds: Iterable[int],
     protocol: Protocol,
+    together: int = 1,
 ) -> Iterator[Job]:
     """Yield all jobs: per set and seed first output by output, then systems that get all at once.
 
@@ -59,14 +68,37 @@ def wanted(
             names = [name for name in SYSTEMS if name in set(systems)]
             alone = [name for name in names if not SYSTEMS[name].joint]
             for number, system in product(numbers, alone):
-                yield Job(data, (number,), system, seed, protocol.name)
+                yield Job(data, (number,), system, seed, protocol.name, together=together)
             for system in (name for name in names if SYSTEMS[name].joint and numbers):
-                yield Job(data, numbers, system, seed, protocol.name)
+                yield Job(data, numbers, system, seed, protocol.name, together=together)
 
 
-def run(
-    jobs: Iterable[Job], records: Records, measure: Callable[[Job], list[dict[str, Any]]]
-) -> list[str]:
+def run_together(jobs: Iterable[Job], records: Records, ways: Sequence[Measure]) -> list[str]:
+    """Do the jobs of several outputs at the same time, one output for each way of measuring.
+
+    The jobs of an output stay together and in order, so that its systems have the same cores.
+    """
+    waiting = deque(
+        list(group) for _, group in groupby(jobs, lambda job: (job.data, job.seed, job.outputs))
+    )
+
+    def work(measure: Measure) -> list[str]:
+        problems: list[str] = []
+        while True:
+            try:
+                group = waiting.popleft()
+            except IndexError:
+                return problems
+            problems += run(group, records, measure)
+
+    with ThreadPoolExecutor(len(ways)) as pool:
+        try:
+            return [problem for problems in pool.map(work, ways) for problem in problems]
+        finally:
+            waiting.clear()  # on Ctrl-C nothing else begins
+
+
+def run(jobs: Iterable[Job], records: Records, measure: Measure) -> list[str]:
     """Do every job that has no results yet and write them down; return what went wrong."""
     problems = []
     for job in jobs:
@@ -78,7 +110,8 @@ def run(
             seconds = svdgp_seconds(job, records)
             if seconds is None:
                 problems.append(
-                    f"{job}: needs the seconds of svdgp on the same outputs; run it first"
+                    f"{job}: needs the seconds of svdgp on the same outputs, {job.together} at a time; "
+                    "run it first"
                 )
                 print(problems[-1], flush=True)
                 continue
@@ -98,11 +131,11 @@ def run(
 
 
 def svdgp_seconds(job: Job, records: Records) -> float | None:
-    """Return what SVDGP took for these outputs in all, or None if it was not run for all."""
+    """Return what SVDGP took for these outputs in all, or None if it was not run so for all."""
     seconds = 0.0
     for output in job.outputs:
         record = records.get(job.key(output)._replace(system="svdgp"))
-        if record is None:
+        if record is None or record.get("together", 1) != job.together:
             return None
         seconds += record["seconds"]
     return seconds
@@ -125,6 +158,7 @@ def measure(sources: Sources, job: Job) -> list[dict[str, Any]]:
         "megabytes": round(peak_megabytes()) if protocol.apart else None,
         "date": date.today().isoformat(),
         "machine": describe(),
+        "together": job.together,
         "commit": code,
     }
     return [

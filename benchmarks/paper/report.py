@@ -41,7 +41,7 @@ ALONE = {
 BESIDE = (
     *("n_train", "n_test", "megabytes", "iterations", "steps", "rows"),
     *("n_mean_basis", "n_cov_basis", "distances", "rates", "objectives", "seconds_choosing"),
-    *("broken", "date", "commit"),
+    *("broken", "together", "date", "commit"),
 )
 """What else a line of the CSV has."""
 BOUND_NOTE = (
@@ -60,6 +60,10 @@ FIRST = (
 BESIDES = (
     "Our defaults and GPyTorch's SVGP (M = {:,}, natural gradient) get the seconds that SVDGP took, without "
     "those of its choices; a step that has begun is finished."
+)
+SIDE_BY_SIDE = (
+    "{} at a time, each with its share of the cores: {}. Seconds of these compare with one another, not with "
+    "those of other outputs."
 )
 AS_THEY_COME = "Boosting and linear regression run as they come."
 UNEQUAL = (
@@ -159,6 +163,7 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
         blocks += [Heading(SETS[data].title, 3), Text(_caveat(data)), Table(head, rows)]
         if len(which) > 1:
             blocks.append(Text(UNEQUAL))
+        blocks += _side_by_side(results, data)
         broken = [r for r in results.records if r["data"] == data and r.get("broken")]
         for r in broken:
             rates = ", ".join(str(rate) for rate in r["broken"])
@@ -170,6 +175,18 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
                 )
             )
     return [*blocks, Text(BOUND_NOTE)]
+
+
+def _side_by_side(results: Results, data: str) -> list[Block]:
+    """Say which outputs were not learnt alone."""
+    outputs: dict[int, set[int]] = {}
+    for record in results.records:
+        if record["data"] == data and record.get("together", 1) > 1:
+            outputs.setdefault(record["together"], set()).add(record["output"])
+    return [
+        Text(SIDE_BY_SIDE.format(count, ", ".join(f"Y_{k}" for k in sorted(numbers))))
+        for count, numbers in sorted(outputs.items())
+    ]
 
 
 def _goals(results: Results) -> list[Block]:
@@ -245,6 +262,8 @@ def _complete(results: Results, sets: list[str]) -> list[Block]:
             ]
             if systems:
                 blocks += [Text(f"{title}:"), Table(head, rows)]
+            if measure == "seconds":
+                blocks += _side_by_side(results, data)
         blocks += _first_distances(results, data)
     return blocks
 

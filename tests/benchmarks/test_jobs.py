@@ -1,11 +1,12 @@
 """Runs can be stopped and gone on with: what is in the file is not done again."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from made_up import record
 
-from benchmarks.paper.jobs import run, wanted
+from benchmarks.paper.jobs import run, run_together, wanted
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.records import Key, Records
 from benchmarks.paper.systems import SYSTEMS
@@ -23,7 +24,7 @@ class Measured:
         self.jobs.append(job)
         if job.system == self.broken:
             raise RuntimeError("broke down")
-        return [record(job.key(output)) for output in job.outputs]
+        return [record(job.key(output), together=job.together) for output in job.outputs]
 
 
 def all_jobs(systems=tuple(SYSTEMS), outputs=None):
@@ -78,6 +79,40 @@ def test_timed_systems_get_the_seconds_of_svdgp_and_wait_for_it(tmp_path: Path):
         records.add(record(Key("mujoco1", output, "svdgp", 0, "toy"), seconds=10.0 + output))
     assert run(jobs, records, measured) == []
     assert [job.seconds for job in measured.jobs] == [11.0, 11.0, 19.0, 19.0]
+
+
+def test_seconds_of_another_number_of_cores_are_not_given_to_timed_systems(tmp_path: Path):
+    records, measured = Records(tmp_path / "records.jsonl"), Measured()
+    records.add(record(Key("mujoco1", 1, "svdgp", 0, "toy")))
+    records.add(record(Key("mujoco1", 9, "svdgp", 0, "toy"), together=2))
+    jobs = list(wanted(["mujoco1"], ["svgp"], [1, 9], [0], TOY, together=2))
+    assert len(run(jobs, records, measured)) == 1
+    assert [job.outputs for job in measured.jobs] == [(9,)]
+
+
+def test_outputs_are_learnt_at_the_same_time_each_with_its_systems_in_order(tmp_path: Path):
+    both, ways = threading.Barrier(2), [Measured(), Measured()]
+
+    def meeting(measured):
+        def learn(job):
+            if len(measured.jobs) == 0:
+                both.wait(timeout=30)  # broken unless both have begun
+            return measured(job)
+
+        return learn
+
+    path = tmp_path / "records.jsonl"
+    systems = ("svdgp", "svi", "defaults")
+    jobs = list(wanted(["mujoco1", "kuka"], systems, None, [0], TOY, together=2))
+    assert run_together(jobs, Records(path), [meeting(way) for way in ways]) == []
+    assert len(Records(path)) == len(jobs) == 9
+    for way in ways:
+        done = [job.system for job in way.jobs]
+        assert done == list(systems) * (len(done) // 3)
+    assert sorted(len(way.jobs) for way in ways) == [3, 6]
+    broken = [Measured("svi"), Measured("svi")]
+    problems = run_together(jobs, Records(tmp_path / "others.jsonl"), broken)
+    assert len(problems) == 3
 
 
 def test_every_protocol_names_systems_that_there_are():

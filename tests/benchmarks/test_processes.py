@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.processes import measure_apart
+from benchmarks.processes import measure_apart, shares_of_cores
 
 ROOT = Path(__file__).parents[2]
 ASK = """
@@ -23,6 +24,17 @@ def work(path):
 
 def test_a_result_comes_from_another_process():
     assert measure_apart(os.getpid) != os.getpid()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+def test_a_process_keeps_to_the_cores_that_it_is_given():
+    share = shares_of_cores(len(os.sched_getaffinity(0)))[-1]
+    assert len(share) == 1
+    assert measure_apart(os.sched_getaffinity, 0, cores=share) == set(share)
+    assert measure_apart(torch.get_num_threads, cores=share) == 1
+    for count in (0, 100_000):
+        with pytest.raises(ValueError, match="must be from 1 to the"):
+            shares_of_cores(count)
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")

@@ -66,6 +66,14 @@ def test_means_over_unequal_outputs_are_not_set_side_by_side(folder: Path):
     assert "not over the same outputs" not in write_report(equal, TOY, folder)[0].read_text()
 
 
+def test_outputs_that_were_not_learnt_alone_are_named(folder: Path):
+    records = list(complete("mujoco1", 3, ["svdgp", "svi"]))
+    assert "at a time" not in write_report(records, TOY, folder)[0].read_text()
+    records = [{**r, "together": 2 if r["output"] > 1 else 1} for r in records]
+    markdown = write_report(records, TOY, folder)[0].read_text()
+    assert markdown.count("2 at a time, each with its share of the cores: Y_2, Y_3.") == 2
+
+
 def test_a_report_holds_our_numbers_and_the_papers(folder: Path):
     records = list(complete("mujoco1", 9, ["svdgp", "svi", "defaults"]))
     paths = {path.name: path for path in write_report(records, TOY, folder)}
