@@ -50,7 +50,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--outputs", type=int, nargs="+", help="from 1; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--together", type=int, default=1, help="outputs learnt at a time")
+    parser.add_argument(
+        "--together",
+        type=int,
+        default=1,
+        help="outputs at a time, each on its share of the cores (default: 1)",
+    )
     parser.add_argument("--size", default="paper", choices=list(PROTOCOLS))
     parser.add_argument("--quick", action="store_const", const="quick", dest="size")
     parser.add_argument("--out", type=Path, default=Path("out/paper.jsonl"))
@@ -83,8 +88,8 @@ def main() -> int:
     except ValueError as error:
         print(f"--together {together}: {error}")
         return 1
-    ways = [partial(measure_apart, learn, cores=cores) for cores in shares]
-    return 1 if run_together(jobs, records, ways) else 0
+    measures = [partial(measure_apart, learn, cores=cores) for cores in shares]
+    return 1 if run_together(jobs, records, measures) else 0
 
 
 if __name__ == "__main__":

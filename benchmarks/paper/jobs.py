@@ -1,7 +1,8 @@
-"""What is to be run: jobs that are not in the results yet, one after the other."""
+"""What is to be run: jobs that are not in the results yet, one after the other or side by side."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import groupby, product, takewhile
 from typing import Any
 
 from benchmarks.machine import commit, describe
@@ -73,29 +74,36 @@ def wanted(
                 yield Job(data, numbers, system, seed, protocol.name, together=together)
 
 
-def run_together(jobs: Iterable[Job], records: Records, ways: Sequence[Measure]) -> list[str]:
-    """Do the jobs of several outputs at the same time, one output for each way of measuring.
+def run_together(jobs: Iterable[Job], records: Records, measures: Sequence[Measure]) -> list[str]:
+    """Do the jobs of several outputs at the same time, an output for each of the measures.
 
-    The jobs of an output stay together and in order, so that its systems have the same cores.
+    The jobs of an output stay together and in order: its systems are measured alike. After Ctrl-C, or an
+    error that is none of a model's, no further job begins.
     """
+    stop = threading.Event()
     waiting = deque(
         list(group) for _, group in groupby(jobs, lambda job: (job.data, job.seed, job.outputs))
     )
 
     def work(measure: Measure) -> list[str]:
         problems: list[str] = []
-        while True:
-            try:
-                group = waiting.popleft()
-            except IndexError:
-                return problems
-            problems += run(group, records, measure)
-
-    with ThreadPoolExecutor(len(ways)) as pool:
         try:
-            return [problem for problems in pool.map(work, ways) for problem in problems]
-        finally:
-            waiting.clear()  # on Ctrl-C nothing else begins
+            while True:
+                try:
+                    group = waiting.popleft()
+                except IndexError:
+                    return problems
+                problems += run(takewhile(lambda _: not stop.is_set(), group), records, measure)
+        except BaseException:
+            stop.set()
+            raise
+
+    with ThreadPoolExecutor(len(measures)) as pool:
+        try:
+            return [problem for problems in pool.map(work, measures) for problem in problems]
+        except BaseException:
+            stop.set()
+            raise
 
 
 def run(jobs: Iterable[Job], records: Records, measure: Measure) -> list[str]:
@@ -107,15 +115,12 @@ def run(jobs: Iterable[Job], records: Records, measure: Measure) -> list[str]:
             continue
         job = replace(job, outputs=missing)
         if SYSTEMS[job.system].timed:
-            seconds = svdgp_seconds(job, records)
-            if seconds is None:
-                problems.append(
-                    f"{job}: needs the seconds of svdgp on the same outputs, {job.together} at a time; "
-                    "run it first"
-                )
+            try:
+                job = replace(job, seconds=svdgp_seconds(job, records))
+            except ValueError as error:
+                problems.append(f"{job}: {error}")
                 print(problems[-1], flush=True)
                 continue
-            job = replace(job, seconds=seconds)
         start = time.perf_counter()
         try:
             results = measure(job)
@@ -130,13 +135,19 @@ def run(jobs: Iterable[Job], records: Records, measure: Measure) -> list[str]:
     return problems
 
 
-def svdgp_seconds(job: Job, records: Records) -> float | None:
-    """Return what SVDGP took for these outputs in all, or None if it was not run so for all."""
+def svdgp_seconds(job: Job, records: Records) -> float:
+    """Return what SVDGP took for these outputs in all; raise a ValueError if it was not run so for all."""
     seconds = 0.0
     for output in job.outputs:
         record = records.get(job.key(output)._replace(system="svdgp"))
-        if record is None or record.get("together", 1) != job.together:
-            return None
+        if record is None:
+            raise ValueError("needs the seconds of svdgp on the same outputs; run it first")
+        together = record.get("together", 1)
+        if together != job.together:
+            raise ValueError(
+                f"the seconds of svdgp are of {together} at a time; use --together {together}, or delete "
+                "its line"
+            )
         seconds += record["seconds"]
     return seconds
 

@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 class Records:
-    """All results so far, each with the fields of its key; a new one is on disk before the next begins."""
+    """All results so far, each with the fields of its key; a new one is on disk at once."""
 
     def __init__(self, path: Path):
         self._store = Store(path)

@@ -62,8 +62,8 @@ BESIDES = (
     "those of its choices; a step that has begun is finished."
 )
 SIDE_BY_SIDE = (
-    "{} at a time, each with its share of the cores: {}. Seconds of these compare with one another, not with "
-    "those of other outputs."
+    "{} outputs at a time, each on its share of the cores: {}. Compare the seconds of these systems with one "
+    "another, and within an output."
 )
 AS_THEY_COME = "Boosting and linear regression run as they come."
 UNEQUAL = (
@@ -178,15 +178,21 @@ def _table_2(results: Results, sets: list[str]) -> list[Block]:
 
 
 def _side_by_side(results: Results, data: str) -> list[Block]:
-    """Say which outputs were not learnt alone."""
-    outputs: dict[int, set[int]] = {}
-    for record in results.records:
-        if record["data"] == data and record.get("together", 1) > 1:
-            outputs.setdefault(record["together"], set()).add(record["output"])
-    return [
-        Text(SIDE_BY_SIDE.format(count, ", ".join(f"Y_{k}" for k in sorted(numbers))))
-        for count, numbers in sorted(outputs.items())
-    ]
+    """Say what was not learnt alone."""
+    counts = {r.get("together", 1) for r in results.records if r["data"] == data} - {1}
+    blocks: list[Block] = []
+    for count in sorted(counts):
+        parts = []
+        for k in outputs_of(data):
+            titles = [
+                about.title
+                for system, about in SYSTEMS.items()
+                if any(r.get("together", 1) == count for r in results.of(data, k, system))
+            ]
+            if titles:
+                parts.append(f"Y_{k} ({', '.join(titles)})")
+        blocks.append(Text(SIDE_BY_SIDE.format(count, ", ".join(parts))))
+    return blocks
 
 
 def _goals(results: Results) -> list[Block]:

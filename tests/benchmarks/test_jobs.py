@@ -1,6 +1,7 @@
 """Runs can be stopped and gone on with: what is in the file is not done again."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -86,12 +87,13 @@ def test_seconds_of_another_number_of_cores_are_not_given_to_timed_systems(tmp_p
     records.add(record(Key("mujoco1", 1, "svdgp", 0, "toy")))
     records.add(record(Key("mujoco1", 9, "svdgp", 0, "toy"), together=2))
     jobs = list(wanted(["mujoco1"], ["svgp"], [1, 9], [0], TOY, together=2))
-    assert len(run(jobs, records, measured)) == 1
+    (problem,) = run(jobs, records, measured)
+    assert "use --together 1, or delete its line" in problem
     assert [job.outputs for job in measured.jobs] == [(9,)]
 
 
 def test_outputs_are_learnt_at_the_same_time_each_with_its_systems_in_order(tmp_path: Path):
-    both, ways = threading.Barrier(2), [Measured(), Measured()]
+    both, measures = threading.Barrier(2), [Measured(), Measured()]
 
     def meeting(measured):
         def learn(job):
@@ -104,15 +106,35 @@ def test_outputs_are_learnt_at_the_same_time_each_with_its_systems_in_order(tmp_
     path = tmp_path / "records.jsonl"
     systems = ("svdgp", "svi", "defaults")
     jobs = list(wanted(["mujoco1", "kuka"], systems, None, [0], TOY, together=2))
-    assert run_together(jobs, Records(path), [meeting(way) for way in ways]) == []
+    assert run_together(jobs, Records(path), [meeting(m) for m in measures]) == []
     assert len(Records(path)) == len(jobs) == 9
-    for way in ways:
-        done = [job.system for job in way.jobs]
+    for measured in measures:
+        done = [job.system for job in measured.jobs]
         assert done == list(systems) * (len(done) // 3)
-    assert sorted(len(way.jobs) for way in ways) == [3, 6]
+    assert sorted(len(measured.jobs) for measured in measures) == [3, 6]
     broken = [Measured("svi"), Measured("svi")]
     problems = run_together(jobs, Records(tmp_path / "others.jsonl"), broken)
     assert len(problems) == 3
+
+
+def test_after_ctrl_c_no_further_job_begins(tmp_path: Path):
+    stopped, begun, other = threading.Event(), threading.Event(), Measured()
+
+    def interrupted(job):
+        begun.wait(timeout=30)
+        stopped.set()
+        raise KeyboardInterrupt
+
+    def learn(job):
+        begun.set()
+        stopped.wait(timeout=30)
+        time.sleep(0.2)  # until the other thread has ended
+        return other(job)
+
+    jobs = list(wanted(["mujoco1", "kuka"], ("svdgp", "svi"), None, [0], TOY, together=2))
+    with pytest.raises(KeyboardInterrupt):
+        run_together(jobs, Records(tmp_path / "records.jsonl"), [interrupted, learn])
+    assert len(other.jobs) == 1
 
 
 def test_every_protocol_names_systems_that_there_are():

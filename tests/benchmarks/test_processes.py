@@ -28,8 +28,11 @@ def test_a_result_comes_from_another_process():
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
 def test_a_process_keeps_to_the_cores_that_it_is_given():
-    share = shares_of_cores(len(os.sched_getaffinity(0)))[-1]
-    assert len(share) == 1
+    here = os.sched_getaffinity(0)
+    shares = shares_of_cores(len(here))
+    assert {len(share) for share in shares} == {1}
+    assert {core for share in shares for core in share} == here
+    share = shares[-1]
     assert measure_apart(os.sched_getaffinity, 0, cores=share) == set(share)
     assert measure_apart(torch.get_num_threads, cores=share) == 1
     for count in (0, 100_000):
