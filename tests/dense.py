@@ -33,6 +33,12 @@ def matern_gram(x1, x2, s):
     return (1 + r + r**2 / 3) * np.exp(-r)
 
 
+def rational_quadratic_gram(x1, x2, s, alpha):
+    """Rational quadratic kernel of scale 1."""
+    squares = np.sum(((x1[:, None] - x2[None]) / s) ** 2, axis=-1)
+    return (1 + squares / (2 * alpha)) ** -alpha
+
+
 def middle(B, K):
     """(B⁻¹ + K)⁻¹ without needing B invertible: B (I + K B)⁻¹."""
     return B @ np.linalg.inv(np.eye(len(B)) + K @ B)

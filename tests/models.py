@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import MaternKernel, RQKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 import dense
@@ -16,7 +16,13 @@ from decoupledgp.likelihoods import gaussian_likelihood
 from decoupledgp.posteriors import DecoupledPosterior
 
 D = 2
-KINDS = ("points", "multiscale", "matern")
+KINDS = ("points", "multiscale", "matern", "any")
+
+BASES = {
+    "matern": lambda: MaternKernel(nu=2.5, ard_num_dims=D),
+    "any": lambda: RQKernel(ard_num_dims=D),  # without a road of its own
+}
+"""Unscaled kernels other than the squared exponential, by kind."""
 
 
 @dataclass
@@ -56,6 +62,9 @@ class Case:
         z, l = (np.concatenate(t) for t in zip(*(self.locations(p) for p in parts), strict=True))
         if self.kind == "matern":
             return dense.matern_gram(z, z, self.s)
+        if self.kind == "any":
+            alpha = self.posterior.kernel.base_kernel.alpha.item()
+            return dense.rational_quadratic_gram(z, z, self.s, alpha)
         return dense.multiscale_gram(z, l, z, l)
 
     def coefficients(self, output=0):
@@ -74,8 +83,7 @@ def make_case(
     def normal(*shape):
         return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
 
-    base = MaternKernel(nu=2.5, ard_num_dims=D) if kind == "matern" else se_ard(D)
-    base = base.to(dtype)
+    base = (BASES[kind]() if kind in BASES else se_ard(D)).to(dtype)
     base.lengthscale = torch.tensor([[0.9, 1.4]], dtype=dtype)
     kernel = scaled_kernel(base, outputs).to(dtype)
     kernel.outputscale = (0.5 * normal(outputs)).exp()

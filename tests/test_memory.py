@@ -18,14 +18,15 @@ ROWS, M_ALPHA, M_BETA, D, BLOCK = 256, 3000, 16, 4, 1 << 14
 
 
 @pytest.mark.parametrize("numba", [True, False])
-@pytest.mark.parametrize("kind", ["points", "multiscale", "matern"])
+@pytest.mark.parametrize("kind", ["points", "multiscale", "matern", "any"])
 def test_a_step_keeps_nothing_large(kind, numba, monkeypatch):
     monkeypatch.setattr(exponential, "BLOCK_ELEMENTS", BLOCK)
     if not numba:
         monkeypatch.setattr(backend, "_numba_ready", lambda: False)
     x = torch.randn(M_ALPHA, D, generator=torch.Generator().manual_seed(0))
     basis = MultiscaleBasis if kind == "multiscale" else PointBasis
-    kernel = gpytorch.kernels.MaternKernel(ard_num_dims=D) if kind == "matern" else se_ard(D)
+    others = {"matern": gpytorch.kernels.MaternKernel, "any": gpytorch.kernels.RQKernel}
+    kernel = others[kind](ard_num_dims=D) if kind in others else se_ard(D)
     posterior = DecoupledPosterior(kernel, basis(x), basis(x[:M_BETA]))
     learner = GradientLearner(
         posterior, gaussian_likelihood(1), learning_rate=0.1, kl_batch_size=64

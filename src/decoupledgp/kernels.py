@@ -7,28 +7,32 @@ one entry per output says exactly that: its `base_kernel` is g, its `outputscale
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from decoupledgp.ops import kernel_dense
+from decoupledgp.ops import MATERN_ORDERS, kernel_dense
 
 __all__ = [
     "DoubleKernel",
     "check_kernel",
+    "is_radial",
     "is_se_ard",
     "likeness",
     "log_positive",
     "median_distance",
     "median_distances",
     "prior_diagonal",
+    "radial_kernel",
     "scaled_kernel",
     "se_ard",
+    "smoothness",
 ]
 
 MEDIAN_ROWS = 2048
@@ -49,9 +53,32 @@ def se_ard(n_features: int) -> RBFKernel:
     return RBFKernel(ard_num_dims=n_features, lengthscale_constraint=constraint)
 
 
+def radial_kernel(n_features: int, smoothness: float) -> RBFKernel | MaternKernel:
+    """Return the Matérn-ARD kernel of order ν, the SE-ARD kernel for ∞; their parameters are alike."""
+    if smoothness == math.inf:
+        return se_ard(n_features)
+    constraint = log_positive(SMALLEST_LENGTHSCALE)
+    return MaternKernel(smoothness, ard_num_dims=n_features, lengthscale_constraint=constraint)
+
+
+def smoothness(kernel: Kernel) -> float:
+    """Return the order ν of a Matérn kernel, or ∞ for the squared exponential."""
+    return float(kernel.nu) if isinstance(kernel, MaternKernel) else math.inf
+
+
 def is_se_ard(kernel: Kernel) -> bool:
-    """Whether g is the plain SE(-ARD) kernel, for which the fast operators hold."""
-    return type(kernel) is RBFKernel and kernel.active_dims is None and not kernel.batch_shape
+    """Whether g is the plain SE(-ARD) kernel, for which the multiscale functions exist."""
+    return type(kernel) is RBFKernel and _is_plain(kernel)
+
+
+def is_radial(kernel: Kernel) -> bool:
+    """Whether g is a plain function of distances in length-scales for which there are fast operators."""
+    matern = type(kernel) is MaternKernel and kernel.nu in MATERN_ORDERS and _is_plain(kernel)
+    return matern or is_se_ard(kernel)
+
+
+def _is_plain(kernel: Kernel) -> bool:
+    return kernel.active_dims is None and not kernel.batch_shape
 
 
 def scaled_kernel(kernel: Kernel, n_outputs: int) -> ScaleKernel:
@@ -97,7 +124,7 @@ def check_kernel(kernel: Kernel, n_features: int, n_outputs: int) -> None:
 
 def prior_diagonal(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     """Return g(x, x) for every row."""
-    return x.new_ones(len(x)) if is_se_ard(kernel) else kernel(x, diag=True)
+    return x.new_ones(len(x)) if is_radial(kernel) else kernel(x, diag=True)
 
 
 @torch.no_grad()

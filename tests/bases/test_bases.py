@@ -5,7 +5,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from decoupledgp.bases import BASES, KernelFunctions, MultiscaleBasis, PointBasis, SEFunctions
+from decoupledgp.bases import (
+    BASES,
+    KernelFunctions,
+    MaternFunctions,
+    MultiscaleBasis,
+    PointBasis,
+    SEFunctions,
+)
 from decoupledgp.kernels import (
     DoubleKernel,
     median_distance,
@@ -35,7 +42,9 @@ def test_growing_keeps_the_old_functions(name):
     assert_allclose(after.evaluate(X)[:, 4:].detach(), kernel(X, X[4:7]).to_dense().detach())
 
 
-@pytest.mark.parametrize("kernel", [se_ard(3), gpytorch.kernels.RQKernel()])
+@pytest.mark.parametrize(
+    "kernel", [se_ard(3), gpytorch.kernels.MaternKernel(nu=1.5), gpytorch.kernels.RQKernel()]
+)
 @pytest.mark.parametrize("name", BASES)
 def test_take_and_join(name, kernel):
     if name == "multiscale" and not isinstance(kernel, gpytorch.kernels.RBFKernel):
@@ -56,10 +65,15 @@ def test_take_and_join(name, kernel):
     assert_allclose(functions.diagonal().detach(), functions.gram().diagonal().detach())
 
 
-def test_points_with_the_se_kernel_take_the_fast_road():
+def test_points_with_se_and_matern_kernels_take_the_fast_road():
     assert isinstance(PointBasis(X).at(se_ard(3)), SEFunctions)
+    for nu in (0.5, 1.5, 2.5):
+        for options in ({}, {"ard_num_dims": 3}):
+            kernel = gpytorch.kernels.MaternKernel(nu=nu, **options).double()
+            assert isinstance(PointBasis(X).at(kernel), MaternFunctions)
     for kernel in (
-        gpytorch.kernels.MaternKernel(),
+        gpytorch.kernels.MaternKernel(active_dims=(0, 2)),
+        gpytorch.kernels.MaternKernel(batch_shape=torch.Size([1])),
         gpytorch.kernels.RBFKernel(active_dims=(0, 2)),
         se_ard(3) + gpytorch.kernels.LinearKernel(),
     ):
@@ -80,6 +94,56 @@ def test_features_far_from_the_origin_lose_no_digits():
         got = basis.at(kernel).evaluate(far)
         expected = torch.exp(-0.5 * (far.double()[:, None] - far.double()).square().sum(-1))
         assert_allclose(got.detach(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("nu", [1.5, 2.5])
+def test_matern_functions_are_gpytorchs(nu, dtype):
+    """Values and all gradients, at rows that coincide with functions too; and far from the origin."""
+    kernel = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=3).to(dtype)
+    kernel.lengthscale = torch.tensor([0.5, 1.0, 2.0]).to(dtype)
+    reference = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=3).double()
+    reference.lengthscale = torch.tensor([0.5, 1.0, 2.0]).double()
+    tolerance = 1e-9 if dtype == torch.float64 else 2e-5
+    for offset in (0.0, 1000.0):
+        z, x = (X[:5] + offset).to(dtype), (X[3:] + offset).to(dtype).requires_grad_()
+        A = torch.randn(5, 2, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+        fast = PointBasis(z)
+        slow = PointBasis(z.double())
+        far = x.detach().double().requires_grad_(), A.detach().double().requires_grad_()
+        for name, call in {
+            "evaluate": lambda f, x, A: f.evaluate(x),
+            "matmul": lambda f, x, A: f.matmul(x, A),
+            "gram": lambda f, x, A: f.gram(),
+            "quadratic": lambda f, x, A: f.quadratic(A).reshape(1),
+        }.items():
+            got = call(fast.at(kernel), x, A)
+            expected = call(KernelFunctions(reference, slow.locations), *far)
+            assert_allclose(got.detach(), expected.detach(), atol=tolerance, err_msg=name)
+            found, wanted = (
+                torch.autograd.grad(
+                    value.square().sum(),
+                    [basis.locations, module.raw_lengthscale, *inputs],
+                    materialize_grads=True,
+                    allow_unused=True,
+                )
+                for value, basis, module, inputs in (
+                    (got, fast, kernel, (x, A)),
+                    (expected, slow, reference, far),
+                )
+            )
+            for one, other in zip(found, wanted, strict=True):
+                size = max(other.abs().max().item(), 1.0)
+                assert_allclose(one, other, atol=20 * tolerance * size, err_msg=name)
+
+
+def test_a_matern_gram_matrix_of_twins_is_symmetric_with_ones():
+    z = torch.cat([X, X]).float() * 1e4
+    functions = PointBasis(z).at(gpytorch.kernels.MaternKernel(nu=1.5))
+    gram = functions.gram().detach()
+    assert torch.equal(gram, gram.T)
+    assert_allclose(gram.diagonal(), 1, rtol=1e-6)
+    assert_allclose(gram[:9, 9:].diagonal(), 1, rtol=1e-6)
 
 
 def test_double_kernel_is_the_kernel_in_float64_with_gradients():

@@ -4,9 +4,11 @@ import logging
 
 import numpy as np
 import pytest
-from gpytorch.kernels import MaternKernel
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, StudentTLikelihood
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -143,6 +145,50 @@ def test_a_noise_free_function_is_interpolated():
     X, _ = rows(3000)
     model = DecoupledGPRegressor(random_state=0).fit(X, truth(X))
     assert nmse(model, NEW) < 1e-4
+
+
+def test_an_automatic_kernel_is_chosen_kept_and_goes_on(tmp_path):
+    """Steps are rough: no smooth kernel; the file knows which it is, and a stream keeps it."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1500, 2))
+    y = np.sign(np.sin(5 * X[:, 0])) + 0.1 * rng.standard_normal(1500)
+    model = DecoupledGPRegressor(kernel="auto", random_state=0).fit(X[:1200], y[:1200])
+    plain = DecoupledGPRegressor(random_state=0).fit(X[:1200], y[:1200])
+    assert isinstance(model.kernel_.base_kernel, MaternKernel)
+    assert isinstance(plain.kernel_.base_kernel, RBFKernel)
+    assert model.score(X[1200:], y[1200:]) > plain.score(X[1200:], y[1200:])
+    model.save(tmp_path / "a.gp")
+    loaded = DecoupledGPRegressor.load(tmp_path / "a.gp")
+    assert loaded.kernel == "auto"
+    assert loaded.kernel_.base_kernel.nu == model.kernel_.base_kernel.nu
+    for one in (model, loaded):
+        one.partial_fit(X[1200:], y[1200:])
+    assert_array_equal(model.predict(X), loaded.predict(X))
+    assert isinstance(model.kernel_.base_kernel, MaternKernel)
+    assert clone(model).kernel == "auto"
+    with pytest.raises(ValueError, match="leave kernel= out"):
+        DecoupledGPRegressor.load(tmp_path / "a.gp", kernel=MaternKernel())
+
+
+def test_an_automatic_kernel_is_se_ard_by_gradients():
+    model = DecoupledGPRegressor(50, 10, kernel="auto", max_iter=3, random_state=0)
+    same = DecoupledGPRegressor(50, 10, max_iter=3, random_state=0)
+    assert_array_equal(model.fit(X, Y).predict(NEW), same.fit(X, Y).predict(NEW))
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_matern_kernels_are_solved_for_exactly(nu):
+    """With a function per row: GPyTorch's own kernel and a dense solution."""
+    kernel = MaternKernel(nu=nu, ard_num_dims=X.shape[1])
+    model = DecoupledGPRegressor(kernel=kernel, random_state=0).fit(X[:600], Y[:600])
+    x, new = (torch.from_numpy(model._run.x_scaler.transform(part)) for part in (X[:600], NEW))
+    prior, noise = model.kernel_, model.likelihood_.noise.item()
+    with torch.no_grad():
+        K = prior(x).to_dense()[0] + noise * torch.eye(600)
+        y = torch.from_numpy(model._run.y_scaler.transform(Y[:600].reshape(600, -1), np.inf))
+        mean = prior(new, x).to_dense()[0] @ torch.linalg.solve(K, y)
+    expected = model._run.y_scaler.inverse(mean.numpy())
+    assert_allclose(model.predict(NEW), expected.reshape(-1), atol=1e-4 * np.abs(expected).max())
 
 
 def test_any_kernel():

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import gpytorch
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -80,6 +81,65 @@ def test_exp_matmul(seed, dtype, n, m, q, p, numba, workers, wanted):
     expected = torch.exp(F.double() @ G.double().T + b.double()) @ A.double()
     with as_on(numba, workers):
         agree(ops.exp_matmul(*inputs), expected, some, dtype)
+
+
+def dense_matern(exponents, nu):
+    """From the definition; the square root's gradient at 0 is infinite, so not quite 0."""
+    t = (-4 * nu * exponents).clamp_min(0).add(1e-30).sqrt()
+    polynomial = {0.5: torch.ones_like(t), 1.5: 1 + t, 2.5: 1 + t + t.square() / 3}[nu]
+    return polynomial * torch.exp(-t)
+
+
+@given(
+    st.integers(0, 999),
+    dtypes,
+    sizes,
+    sizes,
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.sampled_from(ops.MATERN_ORDERS),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+    st.lists(st.booleans(), min_size=4, max_size=4).filter(any),
+)
+@settings(max_examples=80, deadline=None)
+def test_matern_matmul(seed, dtype, n, m, q, p, nu, numba, workers, wanted):
+    """Also when only some gradients are asked for; b keeps most exponents below zero."""
+    F, G, b, A = inputs = values(seed, dtype, (n, q), (m, q), (m,), (m, p))
+    b.data -= 2 * q
+    for tensor, want in zip(inputs, wanted, strict=True):
+        tensor.requires_grad_(want)
+    some = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
+    exponents = F.double() @ G.double().T + b.double()
+    hypothesis.assume(float(exponents.detach().max()) < -1e-3)
+    with as_on(numba, workers):
+        agree(ops.matern_matmul(*inputs, nu), dense_matern(exponents, nu) @ A.double(), some, dtype)
+
+
+@given(st.integers(0, 999), dtypes, sizes, sizes, st.sampled_from(ops.MATERN_ORDERS), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_matern_values(seed, dtype, n, m, nu, numba):
+    (exponents,) = values(seed, dtype, (n, m), scale=3.0)
+    exponents.data = -exponents.data.abs() - 1e-3
+    with as_on(numba, 1):
+        agree(ops.matern(exponents, nu), dense_matern(exponents.double(), nu), [exponents], dtype)
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("nu", "slope"), [(0.5, 0.0), (1.5, 3.0), (2.5, 5 / 3)])
+def test_matern_where_places_meet_and_far_away(nu, slope, dtype, numba):
+    """Rounding makes a squared distance of zero slightly negative; one and its slope are right there."""
+    e = torch.tensor([[0.0, 1e-7, -1e12, float("nan")]], dtype=dtype, requires_grad=True)
+    with as_on(numba, 1):
+        got = ops.matern(e, nu)
+        (slopes,) = torch.autograd.grad(got[0, :3].sum(), e)
+        without = ops.matern(e.detach(), nu)
+    assert_allclose(got.detach()[0, :2], 1)
+    assert_allclose(slopes[0, :2], slope, rtol=1e-6)
+    assert got[0, 2] < 1e-20
+    assert got[0, 3].isnan()
+    assert_allclose(without, got.detach())
 
 
 @given(st.integers(0, 999), dtypes, sizes, st.integers(1, 9), st.integers(1, 20))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from decoupledgp.kernels import scaled_kernel, se_ard
+from decoupledgp.kernels import radial_kernel, scaled_kernel, se_ard, smoothness
 from decoupledgp.likelihoods import gaussian_likelihood
+from decoupledgp.solvers import hyperparameters
 from decoupledgp.solvers.hyperparameters import _Climber, _End, learn_hyperparameters
 from decoupledgp.solvers.neighbourhoods import coordinates, neighbourhoods
 from decoupledgp.solvers.rows import Rows
@@ -55,6 +56,42 @@ def test_an_input_with_fast_changes_among_slow_ones_is_found():
     y = np.sin(40 * x[:, 2]) + 0.3 * x[:, 0] + 0.1 * rng.standard_normal(5000)
     _, _, scales = learnt(x, y)
     assert scales[2] < 0.1 < 0.5 < scales[:2].min()
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_the_smoothness_is_that_of_the_function(smooth):
+    """A draw from the squared exponential, and one from the Matérn kernel of order 1/2."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (900, 1))
+    r = np.abs(x - x.T) / 0.5
+    K = np.exp(-0.5 * r**2) if smooth else np.exp(-r)
+    y = np.linalg.cholesky(K + 1e-8 * np.eye(900)) @ rng.standard_normal((900, 1))
+    y = y + 0.05 * rng.standard_normal(y.shape)
+    kernel = scaled_kernel(se_ard(1).double(), 1).double()
+    likelihood = gaussian_likelihood(1).double()
+    rows = Rows.plain(torch.tensor(x), torch.tensor(y))
+    for few in (rows.take(slice(99)), rows):
+        learn_hyperparameters(
+            kernel, likelihood, few, rng=np.random.default_rng(0), choose_smoothness=True
+        )
+        if len(few) < 100:
+            assert smoothness(kernel.base_kernel) == np.inf  # too few to tell
+    scale = kernel.base_kernel.lengthscale
+    assert smoothness(kernel.base_kernel) == (np.inf if smooth else 0.5)
+    if smooth:
+        assert 0.25 < scale.item() < 1
+    else:  # of a rough kernel on an interval, only ρ² / s can be learnt
+        assert 1 < kernel.outputscale.item() / scale.item() < 4
+    assert scale.dtype == torch.float64
+
+
+def test_the_smoothness_stays_when_learning_goes_on():
+    x, y = (torch.tensor(part) for part in draw(300))
+    kernel = scaled_kernel(radial_kernel(2, 1.5).double(), 1).double()
+    rows, likelihood = Rows.plain(x, y[:, None]), gaussian_likelihood(1).double()
+    options = {"rng": np.random.default_rng(0), "choose_smoothness": True, "again": True}
+    learn_hyperparameters(kernel, likelihood, rows, **options)
+    assert smoothness(kernel.base_kernel) == 1.5
 
 
 def test_a_faint_function_under_much_noise_is_found():
@@ -143,6 +180,35 @@ def test_neighbourhoods_are_of_neighbours_at_several_densities():
     assert max(spread) > 0.8 * places.var(0).sum().item()
     (few,) = neighbourhoods(places[:50], np.random.default_rng(0), count=10)
     assert list(few) == list(range(50))
+
+
+def test_neighbourhoods_of_one_value_are_avoided():
+    """A target with a floor for three rows in ten; where all rows are alike there is nothing to avoid."""
+    places = torch.rand(8000, 2, generator=torch.Generator().manual_seed(0)).double()
+    y = places[:, :1].clamp_min(0.3)
+
+    def most(**options):
+        groups = neighbourhoods(places, np.random.default_rng(0), size=100, count=40, **options)
+        return max(float((y[torch.from_numpy(group)] == 0.3).double().mean()) for group in groups)
+
+    assert most() == 1
+    assert most(y=y) <= 0.65
+    assert most(y=torch.cat([places[:, 1:], y], 1)) <= 0.65
+    assert most(y=torch.ones_like(y)) == 1
+
+
+def test_evidence_is_of_neighbourhoods_that_know_the_targets(monkeypatch):
+    x, y = draw(1200)
+    given = []
+
+    def spied(*places, y, **options):
+        given.append(y)
+        return neighbourhoods(*places, y=y, **options)
+
+    monkeypatch.setattr(hyperparameters, "neighbourhoods", spied)
+    learnt(x, y)
+    assert given
+    assert all(np.array_equal(one[:, 0], y) for one in given)
 
 
 def test_coordinates_are_in_length_scales():

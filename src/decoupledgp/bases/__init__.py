@@ -1,7 +1,7 @@
 """Basis functions of the posterior's mean and covariance."""
 
 from decoupledgp.bases.base import Basis, Functions
-from decoupledgp.bases.functions import KernelFunctions, SEFunctions
+from decoupledgp.bases.functions import KernelFunctions, MaternFunctions, SEFunctions
 from decoupledgp.bases.multiscale import MultiscaleBasis
 from decoupledgp.bases.points import PointBasis
 
@@ -10,6 +10,7 @@ __all__ = [
     "Basis",
     "Functions",
     "KernelFunctions",
+    "MaternFunctions",
     "MultiscaleBasis",
     "PointBasis",
     "SEFunctions",

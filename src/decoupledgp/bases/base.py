@@ -23,6 +23,9 @@ class Functions(ABC):
     parallel = True
     """Whether several threads may evaluate them at once."""
 
+    meeting_error = 0.0
+    """Error in float32 of a function's value at its own place, beyond rounding."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""The two kinds of functions: squared exponentials (points or multiscale), and any kernel's."""
+"""Kinds of functions: squared exponentials (points or multiscale), Matérn points, and any kernel's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from torch import Tensor
 
 from decoupledgp import ops
 from decoupledgp.bases.base import Functions
+from decoupledgp.bases.frame import Frame
 from decoupledgp.kernels import DoubleKernel
 
-__all__ = ["KernelFunctions", "SEFunctions"]
+__all__ = ["KernelFunctions", "MaternFunctions", "SEFunctions"]
 
-FAR_IN_FLOAT32 = 1e3
-"""Squared distance from the basis' centre, in length-scales, beyond which a product of float32
-numbers would have an error over 1e-4 in the exponent; the features are float64 then."""
-
-FARTHEST = 1e6
-"""Length-scales from the centre at which rows and functions are put if they are even farther: there
-float64 still gives squared distances to 1e-3, and everything nearer is infinitely far for a kernel."""
+MEETING_ERROR = 2e-3
+"""The root of the error of a squared distance in float32, about."""
 
 
 class SEFunctions(Functions):
@@ -34,18 +30,14 @@ class SEFunctions(Functions):
         self, z: Float[Tensor, "m d"], s: Float[Tensor, " d"], l: Float[Tensor, "m d"] | None
     ):
         self.z, self.s, self.l = z, s, l
-        # Distances do not care where the origin is, but products of large numbers do.
-        self.origin = z.detach().mean(0) if len(z) else torch.zeros_like(s.detach())
-        self.edge = FARTHEST * s.detach()
-        if z.dtype == torch.float32 and self._reach() > FAR_IN_FLOAT32:
+        self.frame = Frame(z, s)
+        widths = s if l is None else l
+        if self.frame.is_too_wide(z, widths.square() + s.square()):
             z, s, l = z.double(), s.double(), None if l is None else l.double()
-        centred = self._centre(z) if z.dtype == torch.float64 else z - self.origin
         if l is None:
-            scaled = centred / s
-            self.G = torch.cat([scaled, scaled.new_ones(len(z), 1)], 1)
-            self.b = -0.5 * scaled.square().sum(1)
+            self.G, self.b = self.frame.functions(z)
         else:
-            self.G, self.b = ops.multiscale_features(centred, l, s)
+            self.G, self.b = ops.multiscale_features(self.frame.places(z), l, s)
 
     def __len__(self) -> int:
         return len(self.z)
@@ -103,37 +95,79 @@ class SEFunctions(Functions):
         """Return l_m for every function, also where it is the kernel's own."""
         return self.s.expand_as(self.z) if self.l is None else self.l
 
-    @torch.no_grad()
-    def _reach(self) -> float:
-        """Largest squared distance of a function from the origin, in length-scales."""
-        if self.z.is_meta or not len(self.z):
-            return 0.0
-        l = self.s if self.l is None else self.l
-        squares = (self.z - self.origin).square() / (l.square() + self.s.square())
-        return float(squares.sum(1).max())
-
-    def _centre(self, x: Tensor) -> Tensor:
-        """Move x to the origin, and no farther than float64 can tell distances."""
-        return (x - self.origin).clamp(-self.edge, self.edge)
-
     def _row_features(self, x: Tensor) -> Tensor:
-        centred = self._centre(x.to(self.G.dtype))
+        x = x.to(self.G.dtype)
         if self.l is None:
-            scaled = centred / self.s
-            return torch.cat([scaled, -0.5 * scaled.square().sum(1, keepdim=True)], 1)
+            return self.frame.rows(x)
+        centred = self.frame.centre(x)
         return torch.cat([-centred.square(), 2 * centred], 1)
 
 
-class KernelFunctions(Functions):
+class PointFunctions(Functions):
+    """Functions φ_z of a kernel that may be evaluated anywhere: inner products are values."""
+
+    z: Float[Tensor, "m d"]
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def project(self, other: Functions, A: Float[Tensor, "k p"]) -> Float[Tensor, "m p"]:
+        return other.matmul(self.z, A)
+
+    def quadratic(
+        self, A: Float[Tensor, "m p"], columns: Int[Tensor, " s"] | None = None
+    ) -> Float[Tensor, ""]:
+        some, A_s = (self, A) if columns is None else (self.take(columns), A[columns])
+        return len(self) / max(len(some), 1) * (A * some.matmul(self.z, A_s)).sum()
+
+
+class MaternFunctions(PointFunctions):
+    """Functions φ_z of the Matérn-ARD kernel of order ν and length-scales s (`ops.matern`)."""
+
+    def __init__(self, z: Float[Tensor, "m d"], s: Float[Tensor, " d"], nu: float):
+        self.z, self.s, self.nu = z, s, nu
+        self.meeting_error = MEETING_ERROR if nu == 0.5 else 0.0
+        self.frame = Frame(z, s)
+        wide = self.frame.is_too_wide(z, 2 * s.square())
+        self.G, self.b = self.frame.functions(z.double() if wide else z)
+
+    def evaluate(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+        F = self.frame.rows(x.to(self.G.dtype))
+        return ops.matern(torch.addmm(self.b, F, self.G.T), self.nu).to(x.dtype)
+
+    def matmul(self, x: Float[Tensor, "n d"], A: Float[Tensor, "m p"]) -> Float[Tensor, "n p"]:
+        F = self.frame.rows(x.to(self.G.dtype))
+        return ops.matern_matmul(F, self.G, self.b, A.to(self.G.dtype), self.nu).to(A.dtype)
+
+    def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
+        other = self if other is None else other
+        assert isinstance(other, MaternFunctions)
+        return ops.matern_gram(self.z / self.s, other.z / self.s, self.nu)
+
+    def diagonal(self) -> Float[Tensor, " m"]:
+        return torch.ones_like(self.b)
+
+    def take(self, index: Int[Tensor, " s"]) -> MaternFunctions:
+        return MaternFunctions(self.z[index], self.s, self.nu)
+
+    def double(self) -> MaternFunctions:
+        return MaternFunctions(self.z.double(), self.s.double(), self.nu)
+
+    def single(self) -> MaternFunctions:
+        return MaternFunctions(self.z.float(), self.s.float(), self.nu)
+
+    def join(self, other: Functions) -> MaternFunctions:
+        assert isinstance(other, MaternFunctions)
+        return MaternFunctions(torch.cat([self.z, other.z]), self.s, self.nu)
+
+
+class KernelFunctions(PointFunctions):
     """Functions φ_z of any GPyTorch kernel: inducing points."""
 
     parallel = False
 
     def __init__(self, kernel: Kernel | DoubleKernel, z: Float[Tensor, "m d"]):
         self.kernel, self.z = kernel, z
-
-    def __len__(self) -> int:
-        return len(self.z)
 
     def evaluate(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
         return ops.kernel_dense(self.kernel, x, self.z)
@@ -146,15 +180,6 @@ class KernelFunctions(Functions):
 
     def diagonal(self) -> Float[Tensor, " m"]:
         return self.kernel(self.z, diag=True)
-
-    def project(self, other: Functions, A: Float[Tensor, "k p"]) -> Float[Tensor, "m p"]:
-        return other.matmul(self.z, A)
-
-    def quadratic(
-        self, A: Float[Tensor, "m p"], columns: Int[Tensor, " s"] | None = None
-    ) -> Float[Tensor, ""]:
-        some, A_s = (self, A) if columns is None else (self.take(columns), A[columns])
-        return len(self) / max(len(some), 1) * (A * some.matmul(self.z, A_s)).sum()
 
     def take(self, index: Int[Tensor, " s"]) -> KernelFunctions:
         return KernelFunctions(self.kernel, self.z[index])

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from decoupledgp.bases.base import Basis, Functions, grow
-from decoupledgp.bases.functions import KernelFunctions, SEFunctions
-from decoupledgp.kernels import is_se_ard
+from decoupledgp.bases.functions import KernelFunctions, MaternFunctions, SEFunctions
+from decoupledgp.kernels import is_radial, is_se_ard
 
 __all__ = ["PointBasis"]
 
@@ -22,11 +22,13 @@ class PointBasis(Basis):
         self.locations = nn.Parameter(locations.detach().clone())
 
     def at(self, kernel: Kernel) -> Functions:
-        """Return the functions; the SE kernel takes the faster road."""
+        """Return the functions; SE and Matérn kernels take the faster road."""
+        if not is_radial(kernel):
+            return KernelFunctions(kernel, self.locations)
+        s = kernel.lengthscale.squeeze(0).expand(self.n_features)
         if is_se_ard(kernel):
-            s = kernel.lengthscale.squeeze(0).expand(self.n_features)
             return SEFunctions(self.locations, s, None)
-        return KernelFunctions(kernel, self.locations)
+        return MaternFunctions(self.locations, s, kernel.nu)
 
     def add(self, x: Float[Tensor, "n d"]) -> None:
         """Append the points x."""

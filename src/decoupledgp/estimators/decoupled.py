@@ -90,9 +90,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
         which natural gradients learn, with the other mean functions added as they are (hybrid) or
         without what the covariance basis can express (orthogonal).
-    kernel : gpytorch kernel, default=None
-        The prior covariance of standardised targets over standardised inputs; None is SE-ARD.
-        Length-scales that were not set are initialised by the median trick.
+    kernel : gpytorch kernel or "auto", default=None
+        The prior covariance of standardised targets over standardised inputs; None is SE-ARD. "auto" is
+        that one or, by sweeps from 100 rows on, a Matérn-ARD kernel of order 5/2, 3/2 or 1/2, whichever
+        suits the rows best. Length-scales that were not set are initialised by the median trick.
     basis : {"multiscale", "points"}, default=None
         Functions with length-scales of their own (SE-ARD kernel only, its default), or inducing
         points (any kernel).
@@ -169,7 +170,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         "half_life": [Interval(Real, 0, None, closed="neither"), None],
         "warp_inputs": ["boolean", None],
         "basis_choice": [StrOptions(set(CHOICES))],
-        "kernel": [Kernel, None],
+        "kernel": [Kernel, StrOptions({"auto"}), None],
         "basis": [StrOptions(set(BASES)), None],
         "likelihood": [Likelihood, None],
         "max_iter": _POSITIVE,
@@ -200,7 +201,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         half_life: float | None = None,
         warp_inputs: bool | None = None,
         basis_choice: str = "random",
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         basis: str | None = None,
         likelihood: Likelihood | None = None,
         max_iter: int | None = None,
@@ -341,10 +342,11 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 half_life=self.half_life,
                 warp_inputs=self.warp_inputs,
                 basis_choice=self.basis_choice,
+                choose_smoothness=self.kernel == "auto",
             ),
             n_features=self.n_features_in_,
             n_outputs=table.Y.shape[1],
-            kernel=self.kernel,
+            kernel=self._given_kernel,
             likelihood=self.likelihood,
             rng=np.random.default_rng(seed),
         )
@@ -359,6 +361,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
 
             run.fit(table, followed, groups)
         return self
+
+    @property
+    def _given_kernel(self) -> Kernel | None:
+        return self.kernel if isinstance(self.kernel, Kernel) else None
 
     def _is_gaussian(self) -> bool:
         return isinstance(self.likelihood, GaussianLikelihood | None)
@@ -400,11 +406,11 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 "covariance basis anyway"
             )
         return RUNS[self.family](
-            resolve(self.get_params(deep=False)),
+            resolve({**self.get_params(deep=False), "kernel": self._given_kernel}),
             family=self.family,
             n_features=self.n_features_in_,
             n_outputs=n_outputs,
-            kernel=self.kernel,
+            kernel=self._given_kernel,
             likelihood=self.likelihood,
             partially_shared=self.partially_shared or self.family != "decoupled",
             dtype=getattr(torch, self.dtype),

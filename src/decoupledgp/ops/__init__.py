@@ -10,9 +10,11 @@ from decoupledgp.ops.exponential import exp_dense, exp_matmul
 from decoupledgp.ops.features import multiscale_features
 from decoupledgp.ops.generic import kernel_dense, kernel_matmul
 from decoupledgp.ops.held_values import Held, RowGram, held_values
+from decoupledgp.ops.matern import MATERN_ORDERS, matern, matern_gram, matern_matmul
 from decoupledgp.ops.multiscale import multiscale_gram, multiscale_matmul, multiscale_quadratic
 
 __all__ = [
+    "MATERN_ORDERS",
     "Held",
     "RowGram",
     "exp_dense",
@@ -20,6 +22,9 @@ __all__ = [
     "held_values",
     "kernel_dense",
     "kernel_matmul",
+    "matern",
+    "matern_gram",
+    "matern_matmul",
     "multiscale_features",
     "multiscale_gram",
     "multiscale_matmul",

@@ -61,11 +61,11 @@ class _ExpMatmul(torch.autograd.Function):
 
         def product(lane: list[slice]) -> Tensor:
             out = F.new_zeros(A.shape[1], F.shape[0])
-            for part, K in _walk(F, G, b, lane):
-                out.addmm_(A[part].T, K.T)
+            for part, E in walk(F, G, b, lane):
+                out.addmm_(A[part].T, exp_in_place(E).T)
             return out
 
-        shares = _over_lanes(product, F, G)
+        shares = over_lanes(product, F, G)
         out = reduce(torch.add, shares) if shares else F.new_zeros(A.shape[1], F.shape[0])
         return out.T.contiguous()
 
@@ -81,7 +81,8 @@ class _ExpMatmul(torch.autograd.Function):
         def gradients(lane: list[slice]) -> Any:
             """Fill this lane's slices of the functions' gradients; return its share of the rows'."""
             grad_F = torch.zeros_like(F) if need_F else None
-            for part, K in _walk(F, G, b, lane):
+            for part, E in walk(F, G, b, lane):
+                K = exp_in_place(E)
                 if flat:  # T = grad aᵀ ∘ K has rank one in front of K, and need not be formed
                     sums = torch.mm(rows, K).T
                     grad_A[part] = sums[:, :1]
@@ -95,7 +96,7 @@ class _ExpMatmul(torch.autograd.Function):
                         grad_F.addmm_(T, G[part])
             return grad_F
 
-        shares = _over_lanes(gradients, F, G)
+        shares = over_lanes(gradients, F, G)
         grad_F = None
         if need_F:
             grad_F = reduce(torch.add, shares) if shares else torch.zeros_like(F)
@@ -108,20 +109,17 @@ class _ExpMatmul(torch.autograd.Function):
         )
 
 
-def _walk(
-    F: Tensor, G: Tensor, b: Tensor, parts: Sequence[slice]
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of functions with exp(F Gᵀ + 1 bᵀ) of each, all in the same memory."""
+def walk(F: Tensor, G: Tensor, b: Tensor, parts: Sequence[slice]) -> Iterator[tuple[slice, Tensor]]:
+    """Yield slices of functions with the exponents F Gᵀ + 1 bᵀ of each, all in the same memory."""
     memory = F.new_empty(0, 0)
     for part in parts:
         G_part = G[part]
         if memory.shape != (len(F), len(G_part)):
             memory = F.new_empty(len(F), len(G_part))
-        torch.addmm(b[part], F, G_part.T, out=memory)
-        yield part, exp_in_place(memory)
+        yield part, torch.addmm(b[part], F, G_part.T, out=memory)
 
 
-def _over_lanes(job: Callable[[list[slice]], Result], F: Tensor, G: Tensor) -> list[Result]:
+def over_lanes(job: Callable[[list[slice]], Result], F: Tensor, G: Tensor) -> list[Result]:
     """Do the job for each lane of blocks, in parallel on a CPU."""
     parts = list(blocks(len(F), len(G)))
     return run_all([partial(job, lane) for lane in lanes(parts)], F.device)

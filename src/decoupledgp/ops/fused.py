@@ -1,4 +1,4 @@
-"""Fused CPU loops (Numba): pairs of multiscale functions (Gram matrix, sampled quadratic), and exp.
+"""Fused CPU loops (Numba): pairs of multiscale functions (Gram matrix, sampled quadratic), exp, Matérn.
 
 l_i² + l_j² does not factor, so this is the one place with O(M |S| D) elementwise work. The quadratic
 Σ_ij (a_i·a_j) K_ij visits each pair once: the kernel value, its product with the coefficients and
@@ -28,6 +28,7 @@ __all__ = [
     "exp_in_place",
     "gram",
     "gram_gradients",
+    "matern_in_place",
     "quadratic",
     "warm_up",
 ]
@@ -84,6 +85,14 @@ def exp_in_place(values: Array) -> None:
     _exp_flat(values)
 
 
+def matern_in_place(exponents: Array, slopes: Array, nu: float) -> None:
+    """Replace exponents e (one dimension) by Matérn values of order 1/2, 3/2 or 5/2, see `matern.py`.
+
+    The slopes in e are put into `slopes`, unless that is empty.
+    """
+    _matern_flat(exponents, slopes, int(nu))
+
+
 def warm_up() -> None:
     """Load or compile all loops for both types."""
     for dtype in (np.float32, np.float64):
@@ -91,6 +100,7 @@ def warm_up() -> None:
         quadratic(*[one] * 6, gradients=True)
         gram_gradients(gram(*[one] * 4), *[one] * 4)
         exp_in_place(one[0])
+        matern_in_place(one[0], one[0].copy(), 1.5)
 
 
 def compiled_now() -> bool:
@@ -290,6 +300,40 @@ def _pairs(
 def _exp_flat(values):
     for at in range(0, values.shape[0], EXP_TILE):
         _exp(values[at : min(at + EXP_TILE, values.shape[0])])
+
+
+@_loop
+def _matern_flat(values, slopes, order):
+    """Fill values, and slopes if there is room for them; the order is 0, 1 or 2 for 1/2, 3/2 and 5/2."""
+    dtype = values.dtype
+    zero, one, third = dtype.type(0.0), dtype.type(1.0), dtype.type(1 / 3)
+    factor, slope = dtype.type(-2 - 4 * order), dtype.type(3.0 if order == 1 else 5 / 3)
+    roots = np.empty(EXP_TILE, dtype)
+    for at in range(0, values.shape[0], EXP_TILE):
+        x = values[at : min(at + EXP_TILE, values.shape[0])]
+        w = x.shape[0]
+        for k in range(w):
+            square = factor * x[k]
+            roots[k] = np.sqrt(zero if square < zero else square)  # in this order a NaN stays one
+            x[k] = -roots[k]
+        _exp(x)
+        if slopes.shape[0]:
+            beside = slopes[at : at + w]
+            if order == 0:
+                for k in range(w):
+                    beside[k] = x[k] / roots[k] if roots[k] > zero else zero
+            elif order == 1:
+                for k in range(w):
+                    beside[k] = slope * x[k]
+            else:
+                for k in range(w):
+                    beside[k] = slope * (one + roots[k]) * x[k]
+        if order == 1:
+            for k in range(w):
+                x[k] *= one + roots[k]
+        elif order == 2:
+            for k in range(w):
+                x[k] *= one + roots[k] * (one + third * roots[k])
 
 
 def _exp(x):

@@ -20,6 +20,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from decoupledgp.bases import PointBasis
+from decoupledgp.kernels import radial_kernel
 from decoupledgp.learners.batch import maximise
 from decoupledgp.solvers.neighbourhoods import (
     GROUP,
@@ -68,9 +69,21 @@ smaller: by so much of what the evidence is beyond, as a share of the error; lar
 SURE = 20.0
 """Evidence in all by which a shorter length-scale must be ahead: climbs on few rows overfit them."""
 
-BEGIN_SHARE, LEAST_LEFT = 0.6, 0.25
-"""Share of the time for climbs from all starts, each of which gets the same; the last one has the rest, and
-a quarter at least."""
+BEGIN_SHARE, SMOOTHNESS_SHARE, LEAST_LEFT = 0.6, 0.15, 0.25
+"""Shares of the time for climbs from all starts, each of which gets the same, and with kernels of other
+smoothness; the last one has the rest, and a quarter at least."""
+
+TRIED_ROUND, TRIED_GROUPS = 6, 0.5
+"""L-BFGS iterations with a kernel of another smoothness, and the share of the neighbourhoods for that."""
+
+SMOOTHNESS_ROWS = 100
+"""Rows from which on the smoothness is chosen."""
+
+HELD_ENOUGH = 500
+"""Rows held back from which on the error on them has a say in it."""
+
+ROUGHER = 0.005
+"""Score by which a kernel must be ahead of a smoother one."""
 
 
 def learn_hyperparameters(
@@ -83,9 +96,13 @@ def learn_hyperparameters(
     apart: bool = False,
     groups: Int[np.ndarray, " n"] | None = None,
     again: bool = False,
+    choose_smoothness: bool = False,
     seconds: float = np.inf,
 ) -> int:
     """Set kernel and noise from rows; `again` goes on from the values they have.
+
+    With `choose_smoothness` the squared exponential in `kernel` gives way to a Matérn kernel of order
+    5/2, 3/2 or 1/2 if that explains neighbourhoods better, and predicts rows held back.
 
     `others` are the same rows with inputs in other units: those are chosen with which an exact GP of
     some random rows predicts others best. Returns 0 for `rows`, or the number of the other, from 1.
@@ -96,8 +113,13 @@ def learn_hyperparameters(
     stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer and smaller groups.
     """
     candidates = [rows, *others]
-    climber = _Climber(Prior(kernel, likelihood), rng, seconds, candidates, apart, groups)
+    choose_smoothness = choose_smoothness and not again and len(rows) >= SMOOTHNESS_ROWS
+    climber = _Climber(
+        Prior(kernel, likelihood), rng, seconds, candidates, apart, groups, choose_smoothness
+    )
     chosen = 0 if again else climber.begin()
+    if choose_smoothness:
+        climber.choose_smoothness(candidates[chosen])
     climber.finish(candidates[chosen])
     return chosen
 
@@ -121,8 +143,10 @@ class _Climber:
         candidates: list[Rows],
         apart: bool,
         groups: Int[np.ndarray, " n"] | None,
+        smoothness_too: bool = False,
     ):
         self.prior, self.rng, self.candidates = prior, rng, candidates
+        self.smoothness_too = smoothness_too
         self.apart, self.groups = apart, groups
         self.limited, self.seconds = bool(np.isfinite(seconds)), seconds
         self.end = time.perf_counter() + seconds
@@ -181,6 +205,40 @@ class _Climber:
         tolerated = min(TOLERATED, PER_EVIDENCE * (ahead - EVIDENT))
         return short if short.error < (1 + tolerated) * smooth.error else smooth
 
+    def choose_smoothness(self, rows: Rows) -> None:
+        """Set the kernel among the squared exponential and Matérn ones that suits the rows best.
+
+        Order 3/2 is tried first, then the rougher one if it is ahead, else the one between.
+        """
+        kernel = self.prior.kernel
+        places, count = coordinates(kernel, rows.x), max(int(self.count * TRIED_GROUPS), 1)
+        groups = self._neighbourhoods(places, self.size, count)
+        each = SMOOTHNESS_SHARE * self.seconds / 3
+        ends: dict[float, _End] = {}
+
+        def scored(nu: float, start: list[Tensor]) -> float:
+            kernel.base_kernel = radial_kernel(rows.x.shape[1], nu).to(rows.x)
+            ends[nu] = self._compared(rows, self._climb(rows, groups, TRIED_ROUND, each, start))
+            return self._score(ends[nu])
+
+        begun = time.perf_counter()
+        scores = {np.inf: scored(np.inf, self.prior.values())}
+        scores[1.5] = scored(1.5, ends[np.inf].values)
+        rough = scores[1.5] > scores[np.inf] + ROUGHER
+        if time.perf_counter() - begun < 3 * each:
+            nu = 0.5 if rough else 2.5
+            scores[nu] = scored(nu, ends[1.5].values if rough else ends[np.inf].values)
+        best = np.inf
+        for nu in sorted(scores, reverse=True):
+            best = nu if scores[nu] > scores[best] + ROUGHER else best
+        kernel.base_kernel = radial_kernel(rows.x.shape[1], best).to(rows.x)
+        self.prior.set(ends[best].values)
+
+    def _score(self, end: _End) -> float:
+        """Return the log density of a row in a neighbourhood, and of one held back if there are enough."""
+        held = len(self.trial[1]) >= HELD_ENOUGH and end.error > 0
+        return end.evidence - (0.5 * float(np.log(end.error)) if held else 0.0)
+
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
         places = coordinates(self.prior.kernel, rows.x)
@@ -224,7 +282,8 @@ class _Climber:
         return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
 
     def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
-        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart)
+        y = self.candidates[0].y  # those of the others too
+        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
 
     def _trial(self) -> tuple[np.ndarray, np.ndarray]:
         """Return random rows that predict, and others that they predict, of other groups if there are any."""
@@ -271,4 +330,5 @@ class _Climber:
         per_group = (time.perf_counter() - begin) / 2
         searched = 0.5 * tried(rows.x.shape[1])  # without gradients
         calls = searched + 2 * EVALUATIONS * ROUNDS[0] + EVALUATIONS * ROUNDS[1]
+        calls += 3 * EVALUATIONS * TRIED_ROUND * TRIED_GROUPS * self.smoothness_too
         return calls * per_group

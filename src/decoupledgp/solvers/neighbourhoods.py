@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from decoupledgp.bases import PointBasis
 from decoupledgp.collapsed import log_evidence
-from decoupledgp.kernels import is_se_ard
+from decoupledgp.kernels import is_radial
 from decoupledgp.ops.threads import run_all
 from decoupledgp.solvers.breadth import Breadth
 from decoupledgp.solvers.rows import Rows
@@ -33,6 +33,9 @@ length-scale of an input that does not matter."""
 
 LEAST_PULL = 0.3
 """The same weight in all, at least: few rows are easily overfitted with many length-scales."""
+
+FLAT_TRIES = 5
+"""How often a group is drawn again whose targets are nearly all the same number."""
 
 BREADTH = 0.01
 """Weight per row of the penalty on functions wider than the targets."""
@@ -76,7 +79,7 @@ class Prior(NamedTuple):
 def coordinates(kernel: ScaleKernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return rows in units in which the kernel is near one where they are near each other."""
     base = kernel.base_kernel
-    return x / base.lengthscale.detach().to(x) if is_se_ard(base) else x
+    return x / base.lengthscale.detach().to(x) if is_radial(base) else x
 
 
 def neighbourhoods(
@@ -86,24 +89,38 @@ def neighbourhoods(
     size: int = GROUP,
     count: int,
     apart: bool = False,
+    y: Float[Tensor, "n p"] | None = None,
 ) -> list[Int[np.ndarray, " k"]]:
     """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few.
 
-    With `apart` all are thinned until they are random rows.
+    With `apart` all are thinned until they are random rows. Given the targets y, groups are avoided in
+    which one value is far more common than in all rows, as where a sensor is at its limit: such groups
+    say that there is no noise, and in many dimensions no other group contradicts them.
     """
     n = len(places)
     if n <= WHOLE:
         return [np.arange(n)]
     levels = int(np.ceil(np.log(n / size) / np.log(4))) + 1
+    tolerated = 1.0 if y is None else (1 + _commonest(y)) / 2
     groups = []
     for number in range(count):
         level = levels if apart else number % levels
         thinned = max(size, n // 4**level)
-        pool = rng.permutation(n)[:thinned]
-        some = places[torch.from_numpy(pool)]
-        distance = (some - some[0]).square().sum(1)
-        groups.append(pool[torch.topk(distance, size, largest=False).indices.numpy()])
+        for _ in range(FLAT_TRIES):
+            pool = rng.permutation(n)[:thinned]
+            some = places[torch.from_numpy(pool)]
+            distance = (some - some[0]).square().sum(1)
+            group = pool[torch.topk(distance, size, largest=False).indices.numpy()]
+            if y is None or _commonest(y[torch.from_numpy(group)]) <= tolerated:
+                break
+        groups.append(group)
     return groups
+
+
+def _commonest(y: Float[Tensor, "n p"]) -> float:
+    """Return the share of the rows that have an output's most common value, of the output with the most."""
+    counts = (torch.unique(column, return_counts=True)[1].max() for column in y.T)
+    return float(max(counts)) / len(y)
 
 
 class GroupEvidence:
@@ -123,7 +140,7 @@ class GroupEvidence:
         """Return the value, differentiable in the parameters: groups in parallel, each with its gradient."""
         jobs = [partial(self._group, group) for group in self.groups]
         base = self.prior.kernel.base_kernel
-        results = run_all(jobs, self.groups[0].x.device, in_turn=not is_se_ard(base))
+        results = run_all(jobs, self.groups[0].x.device, in_turn=not is_radial(base))
         value = torch.stack([result[0] for result in results]).sum() / self.size
         for k, (p, start) in enumerate(zip(self.parameters, self.start, strict=True)):
             slope = torch.stack([result[1][k] for result in results]).sum(0) / self.size

@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from decoupledgp.kernels import is_se_ard
+from decoupledgp.kernels import is_radial
 from decoupledgp.likelihoods import SMALLEST_NOISE
 from decoupledgp.online import initialise_hyperparameters
 from decoupledgp.solvers.neighbourhoods import GroupEvidence, Prior
@@ -50,7 +50,7 @@ def starts(prior: Prior, rows: Rows, groups: list[np.ndarray]) -> tuple[list[Ten
     likelihood, base = prior.likelihood, prior.kernel.base_kernel
     learns_noise = likelihood is not None and likelihood.raw_noise.requires_grad
     untouched = likelihood is not None and not likelihood.raw_noise.any()
-    fixed = not is_se_ard(base) or not base.raw_lengthscale.requires_grad
+    fixed = not is_radial(base) or not base.raw_lengthscale.requires_grad
     fixed = fixed or bool(base.raw_lengthscale.any())
     initialise_hyperparameters(prior.kernel, likelihood, rows.x, rows.y)
     smooth = prior.values()

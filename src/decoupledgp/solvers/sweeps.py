@@ -73,7 +73,10 @@ class Sweeps:
         self.block = block or (BLOCK if y.shape[1] <= 2 else BLOCK // 2)
         self.a = torch.zeros_like(y)
         self.values = y.new_zeros(len(self.rows), y.shape[1])
-        safe = SINGLE_ERROR * len(y) ** 0.5 < float(noise.min())
+        least = float(noise.min())
+        safe = SINGLE_ERROR * len(y) ** 0.5 < least
+        # An error at a function's own row acts on its coefficient, which is the residual by the noise.
+        safe = safe and self.functions.meeting_error <= TOLERATED * least
         self.product = self.functions.single() if safe else self.functions
         self._directions: list[tuple[Tensor, Tensor]] = []
 

@@ -104,13 +104,20 @@ def _content(model: GPRegressor) -> dict[str, Any]:
             for name, value in params.items()
             if name not in ("callbacks", "kernel", "likelihood")
         },
-        "kernel": None if run.given_kernel is None else describe(run.given_kernel),
+        "kernel": _kernel_content(run.given_kernel, params["kernel"]),
         "likelihood": None if run.given_likelihood is None else describe(run.given_likelihood),
         "n_features_in_": model.n_features_in_,
         "feature_names_in_": None if names is None else list(names),
         "y_is_flat": model._y_is_flat,
         "run": run_content(run),
     }
+
+
+def _kernel_content(given: Kernel | None, param: Any) -> Any:
+    """Return the constructor's kernel: how to build it, None, or the word that stands for one."""
+    if given is not None:
+        return describe(given)
+    return param if isinstance(param, str) else None
 
 
 def _tensors(model: GPRegressor) -> dict[str, Tensor]:
@@ -144,15 +151,17 @@ def _restore(
     start: dict[str, Any] = {}
     for what, module in given.items():
         spec = content[what]
-        if spec is None and module is not None:
+        is_default = spec is None or isinstance(spec, str)
+        if is_default and module is not None:
             raise ValueError(f"the model has the default {what}; leave {what}= out")
         stored = groups.get(f"start_{what}", {})
-        start[what] = None if spec is None else rebuild(spec, stored, module, what)
+        start[what] = None if is_default else rebuild(spec, stored, module, what)
     if not _is_available(content["run"]["device"]):
         device, content["run"]["device"] = content["run"]["device"], "cpu"
         content["params"]["device"] = None
         warnings.warn(f"no device {device!r} here; the model is on the CPU", stacklevel=4)
-    model = cls(**content["params"], **start)
+    words = {what: content[what] for what in start if isinstance(content[what], str)}
+    model = cls(**content["params"], **{**start, **words})
     model._validate_params()
     model.n_features_in_ = content["n_features_in_"]
     names = content["feature_names_in_"]

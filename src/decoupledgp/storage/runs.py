@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from decoupledgp.data import Standardizer, Warp
@@ -16,7 +17,9 @@ from decoupledgp.estimators.run import RUNS, Run
 from decoupledgp.estimators.settings import Settings
 from decoupledgp.estimators.solved import SitesRun, Sizes, SolvedRun, Table
 from decoupledgp.estimators.state import State
+from decoupledgp.kernels import radial_kernel, smoothness
 from decoupledgp.learners import GradientLearner
+from decoupledgp.ops import MATERN_ORDERS
 from decoupledgp.solvers import Calibration, calibrate
 from decoupledgp.solvers.sites import Marginals
 from decoupledgp.storage.specs import freeze, frozen, set_state, state
@@ -53,6 +56,7 @@ def run_content(run: State) -> dict[str, Any]:
             "solved_rows": run.solved_rows,
             "learnt_rows": run.learnt_rows,
             "joined_rows": run.joined_rows,
+            "smoothness": str(smoothness(run.kernel.base_kernel)),
             "sites": isinstance(run, SitesRun),
             "weight_unit": run.weight_unit,
             "grouped": run.grouped,
@@ -180,6 +184,8 @@ def _batch_state(content: dict[str, Any], groups: Groups, **known: Any) -> Batch
 def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> SolvedRun:
     kind = SitesRun if content["sites"] else SolvedRun
     run = kind(Sizes(**content["sizes"]), rng=_generator(content["rng"]), **known)
+    if run.given_kernel is None:  # older files know of the squared exponential alone
+        run.kernel.base_kernel = _default_kernel(content.get("smoothness", "inf"), run)
     _fill(run, content, groups)
     freeze(run.modules(), content["frozen"])
     stored = {name: value.numpy() for name, value in groups["solved"].items()}
@@ -221,6 +227,11 @@ def _solved_run(content: dict[str, Any], groups: Groups, **known: Any) -> Solved
     elif content["calibrated"]:
         run.calibration = calibrate(run.held_out)
     return run
+
+
+def _default_kernel(smoothness: str, run: SolvedRun) -> Kernel:
+    require(smoothness in ("inf", *map(str, MATERN_ORDERS)), "smoothness of the kernel")
+    return radial_kernel(run.n_features, float(smoothness)).to(run.dtype)
 
 
 def _sites_shapes(

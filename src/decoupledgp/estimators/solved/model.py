@@ -60,6 +60,8 @@ class Sizes:
     half_life: float | None = None
     warp_inputs: bool | None = None
     basis_choice: str = "random"
+    choose_smoothness: bool = False
+    """Whether the kernel is the squared exponential or a Matérn one, as the rows suggest."""
 
 
 @dataclass

@@ -29,6 +29,7 @@ from decoupledgp.estimators.solved.model import (
     Table,
 )
 from decoupledgp.estimators.solved.stream import SWEEPS_EXPECTED, SolvedStream
+from decoupledgp.kernels import smoothness
 from decoupledgp.learners.gradient import nmse
 from decoupledgp.solvers import MeanProblem, MeanSolution, Rows, learn_hyperparameters, solve_mean
 from decoupledgp.solvers.cells import nearest
@@ -240,8 +241,11 @@ class SolvedRun(SolvedStream):
             others=others,
             apart=self.grouped,
             groups=groups,
+            choose_smoothness=self.sizes.choose_smoothness,
             seconds=HYPERPARAMETERS_SHARE * clock.left,
         )
+        if self.sizes.choose_smoothness:
+            log.info("the kernel's smoothness is %g", smoothness(self.kernel.base_kernel))
         if chosen or (self.sizes.warp_inputs and warp is not None):
             self.x_scaler.warp = warp
             log.info("skewed inputs are warped")

@@ -313,7 +313,13 @@ class SolvedStream(SolvedModel):
             kernel, self.likelihood = self.own_kernel(), self.own_likelihood()
             self.install(PointBasis(rows.x), PointBasis(rows.x[:0]), kernel)
         learn_hyperparameters(
-            self.kernel, self.likelihood, rows, rng=self.rng, apart=self.grouped, again=not few
+            self.kernel,
+            self.likelihood,
+            rows,
+            rng=self.rng,
+            apart=self.grouped,
+            again=not few,
+            choose_smoothness=self.sizes.choose_smoothness,
         )
 
     def _norm(self) -> Tensor:
