@@ -17,6 +17,7 @@ CHECKED = [
         "ops.explained",
         "ops.exponential",
         "ops.generic",
+        "ops.matern",
         "ops.multiscale",
         "posteriors",
         "collapsed",

@@ -9,9 +9,9 @@
 M_α = 16,384 and M_β = 128, SVI with 1,024 functions, iVSGPR with 256, VSGPR with 1,024 on 4,096 rows,
 GPR on 1,024 rows; γ_0 of 0.1, 0.01 and 0.001, and which distances the first length-scales are, by the
 bound after 100 iterations; a model per output.
-Beside them, in the time that SVDGP took, our defaults and GPyTorch's SVGP; and boosting and a linear fit
-as they come. `--size paper-rows` has first length-scales by the distance between rows alone, and SVDGP with
-γ_0 = 0.1 too.
+Beside them, in the time that SVDGP took, our defaults, GPyTorch's SVGP and boosting with a search; and
+boosting and a linear fit as they come. `--size paper-rows` has first length-scales by the distance between
+rows alone, and SVDGP with γ_0 = 0.1 too.
 With `--together 2` two outputs are learnt at a time, each on half of the cores.
 Every result is a line of the results file; what is there already is not run again. The report is written
 from that file alone and runs none of the experiments (it draws figure 1 once).

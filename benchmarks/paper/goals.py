@@ -20,6 +20,7 @@ RATIOS = (
     ("defaults", "svdgp", 0.5),
     ("defaults", "svgp", 0.5),
     ("defaults", "boosting", 1.0),
+    ("defaults", "boosting-timed", 1.0),
 )
 """A system's mean nMSE is to be at most so much of another's."""
 

@@ -1,14 +1,16 @@
-"""What stands beside the paper's systems: GPyTorch's SVGP for a given time, boosting, a linear fit."""
+"""What stands beside the paper's systems: GPyTorch's SVGP and boosting for a given time, and as they come."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+import numpy as np
+
 from benchmarks.paper.evaluate import point_scores
 from decoupledgp.data import Split
 
-__all__ = ["boosting", "linear", "svgp"]
+__all__ = ["boosting", "boosting_by_clock", "linear", "svgp"]
 
 
 def svgp(split: Split, inducing: int, batch: int, seconds: float, seed: int) -> dict[str, Any]:
@@ -39,6 +41,24 @@ def boosting(split: Split, seed: int) -> dict[str, Any]:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     return _point_model(HistGradientBoostingRegressor(random_state=seed), split)
+
+
+def boosting_by_clock(split: Split, seconds: float, seed: int) -> dict[str, Any]:
+    """Learn scikit-learn's boosting for a given time: settings by a search, as in `peers.trees`."""
+    from benchmarks.peers.boosters import HISTGRAD
+    from benchmarks.peers.trees import learn_means
+
+    order = np.random.default_rng(seed).permutation(len(split.X_train))
+    start = time.perf_counter()
+    found = learn_means(split.X_train, split.y_train, order, seed, seconds, HISTGRAD)
+    taken = time.perf_counter() - start
+    return {
+        **point_scores(split.y_test, HISTGRAD.predict(found.model, split.X_test), None),
+        "seconds": taken,
+        "trees": found.trees,
+        "leaves": found.trial.leaves,
+        "learning_rate": found.trial.rate,
+    }
 
 
 def linear(split: Split) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Protocol:
     curve_rows: int = 4096
     """Test rows that a checkpoint looks at; the final numbers are of all."""
     sets: tuple[str, ...] = ("mujoco1", "kuka", "mujoco1-change", "mujoco2", "kuka1", "kuka2")
-    systems: tuple[str, ...] = (*PAPERS, "defaults", "svgp", "boosting", "linear")
+    systems: tuple[str, ...] = (*PAPERS, "defaults", "svgp", "boosting-timed", "boosting", "linear")
     outputs: tuple[int, ...] | None = None
     """Outputs that are learnt, from 1; None is all."""
     apart: bool = True

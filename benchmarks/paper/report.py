@@ -65,7 +65,10 @@ SIDE_BY_SIDE = (
     "{} outputs at a time, each on its share of the cores: {}. Compare the seconds of these systems with one "
     "another, and within an output."
 )
-AS_THEY_COME = "Boosting and linear regression run as they come."
+BOOSTING = (
+    "Boosting runs as it comes, and for the same seconds as these with a search for its settings; linear "
+    "regression as it comes."
+)
 UNEQUAL = (
     "These means are not over the same outputs: the systems can be compared by output only, below."
 )
@@ -111,7 +114,7 @@ def _front(results: Results, protocol: Protocol) -> list[Block]:
             f"{p.gpr_rows:,} rows, both with at most {p.batch_iterations} iterations of conjugate "
             f"gradient. γ_0 is the one of 0.1, 0.01 and 0.001 with the best bound on training rows "
             f"after {p.trial} iterations. {FIRST if len(p.distances) > 1 else ''} Every output has a model "
-            f"of its own. {BESIDES.format(p.svi)} {AS_THEY_COME if 'boosting' in p.systems else ''}"
+            f"of its own. {BESIDES.format(p.svi)} {BOOSTING if 'boosting' in p.systems else ''}"
         ),
     ]
     if p.note:

@@ -182,6 +182,11 @@ def _boosting(split: Split, p: Protocol, seed: int, seconds: float | None) -> Re
     return [peers.boosting(_flat(split, k), seed) for k in range(split.y_train.shape[1])]
 
 
+def _boosting_by_clock(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
+    assert seconds is not None
+    return [peers.boosting_by_clock(_flat(split, 0), seconds, seed)]
+
+
 def _linear(split: Split, p: Protocol, seed: int, seconds: float | None) -> Result:
     return [peers.linear(_flat(split, k)) for k in range(split.y_train.shape[1])]
 
@@ -200,6 +205,9 @@ SYSTEMS = {
     "svdgp-0.1": System("SVDGP, γ_0 = 0.1", partial(_online, "svdgp", rates=(0.1,))),
     "defaults": System("our defaults", _defaults, timed=True),
     "svgp": System("GPyTorch SVGP", _svgp, timed=True, ours=False),
+    "boosting-timed": System(
+        "HistGradientBoosting, searched", _boosting_by_clock, timed=True, ours=False
+    ),
     "boosting": System("HistGradientBoosting", _boosting, joint=True, ours=False),
     "linear": System("linear regression", _linear, joint=True, ours=False),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -21,10 +21,18 @@ from benchmarks.peers.boosters import Fitted, Library, Trial
 from benchmarks.peers.scores import Prediction
 from benchmarks.tables import Split
 
-__all__ = ["TRIALS", "predict_by_clock", "predict_by_default"]
+__all__ = ["TRIALS", "Means", "learn_means", "predict_by_clock", "predict_by_default"]
 
 TRIALS = (Trial(31, 0.1), Trial(127, 0.1), Trial(255, 0.05), Trial(63, 0.03))
 TAILS = (0.025, 0.975)
+
+
+class Means(NamedTuple):
+    """A model of means, the settings that won and its trees."""
+
+    model: Any
+    trial: Trial
+    trees: int
 
 
 def predict_by_clock(
@@ -50,12 +58,10 @@ def _one_output(
     split: Split, p: int, order: np.ndarray, seed: int, seconds: float, library: Library
 ) -> tuple[list[np.ndarray], tuple[float, float, float]]:
     """Return mean, lower and upper predictions; seconds, seconds for the quantiles, and trees."""
-    X, y = split.X_train, split.y_train[:, p]
-    kept, rest = np.split(order, [max(len(order) // 10, 1)])
-    part = (X[rest], y[rest], X[kept], y[kept])
+    rows = split.X_train, split.y_train[:, p]
+    part = _parts(*rows, order)
     start = time.perf_counter()
-    trial, found = _best(library, part, seed, seconds / 2)
-    model, trees = _again(library, part, (X, y), seed, start + seconds, trial, found)
+    model, trial, trees = learn_means(*rows, order, seed, seconds, library)
     spent = time.perf_counter() - start
     predictions = [library.predict(model, split.X_test)]
     start = time.perf_counter()
@@ -64,6 +70,22 @@ def _one_output(
         tail = library.fit(part, trial, seed, deadline, quantile)
         predictions.append(library.predict(tail.model, split.X_test))
     return predictions, (spent, time.perf_counter() - start, trees)
+
+
+def learn_means(
+    X: np.ndarray, y: np.ndarray, order: np.ndarray, seed: int, seconds: float, library: Library
+) -> Means:
+    """Search for half of the time, then learn the winner; the first tenth of `order` is kept back."""
+    end, part = time.perf_counter() + seconds, _parts(X, y, order)
+    trial, found = _best(library, part, seed, seconds / 2)
+    model, trees = _again(library, part, (X, y), seed, end, trial, found)
+    return Means(model, trial, trees)
+
+
+def _parts(X: np.ndarray, y: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the rows that are learnt from and those kept back, inputs and targets of each."""
+    kept, rest = np.split(order, [max(len(order) // 10, 1)])
+    return X[rest], y[rest], X[kept], y[kept]
 
 
 def _best(
