@@ -15,7 +15,12 @@ PAPERS = {"svdgp": "tab:blue", "svi": "tab:red", "ivsgpr": "goldenrod"}
 """The paper's colours."""
 ONLINE = {**PAPERS, "svdgp-0.1": "lightskyblue"}
 """Systems whose curves are drawn."""
-POINTS = {"defaults": ("*", "black"), "svgp": ("s", "tab:purple"), "boosting": ("^", "tab:green")}
+POINTS = {
+    "defaults": ("*", "black"),
+    "svgp": ("s", "tab:purple"),
+    "boosting-timed": ("v", "tab:green"),
+    "boosting": ("^", "tab:green"),
+}
 """Systems of which only the end is known: marks in the panels over seconds."""
 MEASURES = {"bound": "bound on test rows, 10⁵", "nmse": "nMSE"}
 
@@ -29,6 +34,7 @@ def figure_3_output(results: Results, data: str) -> int | None:
 
 def draw_figure_3(results: Results, data: str, output: int, path: Path) -> None:
     """Draw the curves of the online systems, and where the others ended; lower row: the error."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.4), layout="constrained")
@@ -48,7 +54,8 @@ def draw_figure_3(results: Results, data: str, output: int, path: Path) -> None:
             axis.grid(alpha=0.3)
     axes[1, 1].legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with rc_context({"svg.hashsalt": "figure 3"}):  # the same results give the same file
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _draw_curves(

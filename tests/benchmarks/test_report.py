@@ -10,7 +10,7 @@ from made_up import complete
 
 from benchmarks.complexity import SWEEPS, Curve, draw, table
 from benchmarks.costs import SYSTEMS as COSTS
-from benchmarks.paper.figures import figure_3_output
+from benchmarks.paper.figures import draw_figure_3, figure_3_output
 from benchmarks.paper.protocol import PROTOCOLS
 from benchmarks.paper.published import COMPLEXITY, PUBLISHED, ROWS, SYSTEMS
 from benchmarks.paper.records import Records
@@ -115,6 +115,14 @@ def test_the_other_reading_has_a_report_of_its_own(folder: Path):
 def test_figure_3_is_of_the_output_that_the_papers_systems_have():
     records = [*complete("mujoco1", 9, ["svdgp"]), *complete("mujoco1", 1, ["svdgp-0.1"])]
     assert figure_3_output(Results(records, "toy"), "mujoco1") == 9
+
+
+def test_figure_3_is_the_same_file_for_the_same_results(tmp_path: Path):
+    results = Results(complete("mujoco1", 9, ["svdgp", "boosting-timed"]), "toy")
+    pictures = [tmp_path / "one.svg", tmp_path / "other.svg"]
+    for path in pictures:
+        draw_figure_3(results, "mujoco1", 9, path)
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
 def test_verdicts_stand_in_the_report_of_the_papers_sizes_only(folder: Path):
