@@ -157,7 +157,8 @@ def test_an_automatic_kernel_is_chosen_kept_and_goes_on(tmp_path):
     assert isinstance(model.kernel_.base_kernel, MaternKernel)
     assert isinstance(plain.kernel_.base_kernel, RBFKernel)
     assert model.score(X[1200:], y[1200:]) > plain.score(X[1200:], y[1200:])
-    model.save(tmp_path / "a.gp")
+    model.set_params(kernel=None).save(tmp_path / "a.gp")  # the file is of what was fitted
+    model.set_params(kernel="auto")
     loaded = DecoupledGPRegressor.load(tmp_path / "a.gp")
     assert loaded.kernel == "auto"
     assert loaded.kernel_.base_kernel.nu == model.kernel_.base_kernel.nu
@@ -170,10 +171,36 @@ def test_an_automatic_kernel_is_chosen_kept_and_goes_on(tmp_path):
         DecoupledGPRegressor.load(tmp_path / "a.gp", kernel=MaternKernel())
 
 
-def test_an_automatic_kernel_is_se_ard_by_gradients():
-    model = DecoupledGPRegressor(50, 10, kernel="auto", max_iter=3, random_state=0)
-    same = DecoupledGPRegressor(50, 10, max_iter=3, random_state=0)
-    assert_array_equal(model.fit(X, Y).predict(NEW), same.fit(X, Y).predict(NEW))
+def test_an_automatic_kernel_is_not_for_gradients():
+    for options in ({"max_iter": 3}, {"solver": "gradient"}):
+        with pytest.raises(ValueError, match='kernel="auto" is for solver="sweeps"'):
+            DecoupledGPRegressor(50, 10, kernel="auto", **options).fit(X, Y)
+
+
+def test_an_automatic_kernel_with_weights_groups_and_other_likelihoods():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1500, 1))
+    f = np.sign(np.sin(5 * X[:, 0]))
+    y = f + 0.1 * rng.standard_normal(1500)
+    extras = {"weights": rng.uniform(0.5, 2, 1500), "groups": rng.integers(20, size=1500)}
+    for name, values in extras.items():
+        model = DecoupledGPRegressor(kernel="auto", random_state=0).fit(X, y, **{name: values})
+        assert isinstance(model.kernel_.base_kernel, MaternKernel)
+    model = DecoupledGPRegressor(kernel="auto", likelihood=StudentTLikelihood(), random_state=0)
+    assert isinstance(model.fit(X, y).kernel_.base_kernel, MaternKernel)
+
+
+def test_an_automatic_kernel_is_chosen_later_if_the_first_rows_were_few():
+    """Fifty rows say nothing of the smoothness; the stream decides when there are more."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1500, 1))
+    y = np.sign(np.sin(5 * X[:, 0])) + 0.1 * rng.standard_normal(1500)
+    for likelihood in (None, StudentTLikelihood()):
+        model = DecoupledGPRegressor(kernel="auto", likelihood=likelihood, random_state=0)
+        model.partial_fit(X[:50], y[:50])
+        assert isinstance(model.kernel_.base_kernel, RBFKernel)
+        model.partial_fit(X[50:], y[50:])
+        assert isinstance(model.kernel_.base_kernel, MaternKernel)
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])

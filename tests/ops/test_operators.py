@@ -104,14 +104,17 @@ def dense_matern(exponents, nu):
 )
 @settings(max_examples=80, deadline=None)
 def test_matern_matmul(seed, dtype, n, m, q, p, nu, numba, workers, wanted):
-    """Also when only some gradients are asked for; b keeps most exponents below zero."""
+    """Also when only some gradients are asked for; b keeps most exponents below zero.
+
+    Far below for order 1/2, whose slope is so steep at zero that float32 does not know it there.
+    """
     F, G, b, A = inputs = values(seed, dtype, (n, q), (m, q), (m,), (m, p))
     b.data -= 2 * q
     for tensor, want in zip(inputs, wanted, strict=True):
         tensor.requires_grad_(want)
     some = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
     exponents = F.double() @ G.double().T + b.double()
-    hypothesis.assume(float(exponents.detach().max()) < -1e-3)
+    hypothesis.assume(float(exponents.detach().max()) < (-0.1 if nu == 0.5 else -1e-3))
     with as_on(numba, workers):
         agree(ops.matern_matmul(*inputs, nu), dense_matern(exponents, nu) @ A.double(), some, dtype)
 

@@ -194,6 +194,7 @@ def test_neighbourhoods_of_one_value_are_avoided():
     assert most() == 1
     assert most(y=y) <= 0.65
     assert most(y=torch.cat([places[:, 1:], y], 1)) <= 0.65
+    assert most(y=torch.cat([torch.ones_like(y), y], 1)) <= 0.65
     assert most(y=torch.ones_like(y)) == 1
 
 
@@ -209,6 +210,33 @@ def test_evidence_is_of_neighbourhoods_that_know_the_targets(monkeypatch):
     learnt(x, y)
     assert given
     assert all(np.array_equal(one[:, 0], y) for one in given)
+
+
+@pytest.mark.parametrize("likelihood", [None, "frozen"])
+def test_all_neighbourhoods_will_do_where_no_noise_is_learnt(monkeypatch, likelihood):
+    x, y = draw(1200)
+    given = []
+
+    def spied(*places, y, **options):
+        given.append(y)
+        return neighbourhoods(*places, y=y, **options)
+
+    monkeypatch.setattr(hyperparameters, "neighbourhoods", spied)
+    kernel = scaled_kernel(se_ard(x.shape[1]).double(), 1).double()
+    if likelihood == "frozen":
+        likelihood = gaussian_likelihood(1).double().requires_grad_(False)
+    rows = Rows.plain(torch.from_numpy(x), torch.from_numpy(y)[:, None])
+    rows.known = torch.full_like(rows.y, 0.1)
+    learn_hyperparameters(kernel, likelihood, rows, rng=np.random.default_rng(0))
+    assert given
+    assert all(one is None for one in given)
+
+
+def test_a_smoothness_whose_error_is_not_finite_is_never_ahead():
+    climber = object.__new__(_Climber)
+    climber.trial = np.arange(5), np.arange(1000)
+    broken, exact, fair = (climber._score(_End(1.0, [], e)) for e in (np.nan, 0.0, 0.5))
+    assert broken < fair < exact < np.inf
 
 
 def test_coordinates_are_in_length_scales():

@@ -30,6 +30,13 @@ class Frame:
         return (x - self.origin).clamp(-self.edge, self.edge)
 
     @torch.no_grad()
+    def reach(self, z: Float[Tensor, "m d"]) -> float:
+        """Return the largest squared distance of places from the origin, in length-scales."""
+        if z.is_meta or not len(z):
+            return 0.0
+        return float(((z - self.origin) / self.s).square().sum(1).max())
+
+    @torch.no_grad()
     def is_too_wide(self, z: Float[Tensor, "m d"], squares: Float[Tensor, "*m d"]) -> bool:
         """Whether places in float32 are too far from the origin, in units of which the squares are given."""
         if z.dtype != torch.float32 or z.is_meta or not len(z):

@@ -14,8 +14,8 @@ from decoupledgp.kernels import DoubleKernel
 
 __all__ = ["KernelFunctions", "MaternFunctions", "SEFunctions"]
 
-MEETING_ERROR = 2e-3
-"""The root of the error of a squared distance in float32, about."""
+ROUNDING = 1e-6
+"""Error of a squared distance in float32, as a share of the squared distance from the basis' centre."""
 
 
 class SEFunctions(Functions):
@@ -126,8 +126,9 @@ class MaternFunctions(PointFunctions):
 
     def __init__(self, z: Float[Tensor, "m d"], s: Float[Tensor, " d"], nu: float):
         self.z, self.s, self.nu = z, s, nu
-        self.meeting_error = MEETING_ERROR if nu == 0.5 else 0.0
         self.frame = Frame(z, s)
+        # Of order 1/2 the kernel is 1 - r near a function's place, and r a root.
+        self.meeting_error = (ROUNDING * self.frame.reach(z)) ** 0.5 if nu == 0.5 else 0.0
         wide = self.frame.is_too_wide(z, 2 * s.square())
         self.G, self.b = self.frame.functions(z.double() if wide else z)
 
@@ -142,7 +143,8 @@ class MaternFunctions(PointFunctions):
     def gram(self, other: Functions | None = None) -> Float[Tensor, "m k"]:
         other = self if other is None else other
         assert isinstance(other, MaternFunctions)
-        return ops.matern_gram(self.z / self.s, other.z / self.s, self.nu)
+        origin = self.frame.origin  # a difference of large quotients would be rounded
+        return ops.matern_gram((self.z - origin) / self.s, (other.z - origin) / self.s, self.nu)
 
     def diagonal(self) -> Float[Tensor, " m"]:
         return torch.ones_like(self.b)

@@ -398,6 +398,10 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         for name in ("max_seconds", "half_life", "warp_inputs", "basis_choice"):
             if getattr(self, name) != plain[name].default:
                 raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')
+        if self.kernel == "auto":
+            raise ValueError(
+                'kernel="auto" is for solver="sweeps", and this is learnt by gradients'
+            )
 
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
         if self.partially_shared and self.family != "decoupled":

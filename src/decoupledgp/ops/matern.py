@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from decoupledgp.ops.backend import use_numba
 from decoupledgp.ops.exponential import over_lanes, walk
@@ -56,13 +57,7 @@ def matern_gram(
     By differences: symmetric to the last bit and one where places meet, with finite gradients there.
     """
     r = torch.cdist(z_i, z_j, compute_mode=BY_DIFFERENCES)
-    if not r.requires_grad:
-        return _fill(r.square_().mul_(-0.5), None, nu)
-    t = (2 * nu) ** 0.5 * r
-    decay = torch.exp(-t)
-    if nu == 0.5:
-        return decay
-    return (1 + t if nu == 1.5 else 1 + t * (1 + t / 3)) * decay
+    return torch.exp(-r) if nu == 0.5 else matern(-0.5 * r.square(), nu)
 
 
 class _Values(torch.autograd.Function):
@@ -77,6 +72,7 @@ class _Values(torch.autograd.Function):
         return K
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (slopes,) = ctx.saved_tensors
         return grads[0] * slopes, None
@@ -101,6 +97,7 @@ class _Matmul(torch.autograd.Function):
         return out.T.contiguous()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         F, G, b, A = ctx.saved_tensors
         (grad,) = grads

@@ -82,6 +82,9 @@ SMOOTHNESS_ROWS = 100
 HELD_ENOUGH = 500
 """Rows held back from which on the error on them has a say in it."""
 
+LEAST_ERROR = 1e-12
+"""Squared error on them, in units of the targets' variance, below which less is no better."""
+
 ROUGHER = 0.005
 """Score by which a kernel must be ahead of a smoother one."""
 
@@ -143,10 +146,10 @@ class _Climber:
         candidates: list[Rows],
         apart: bool,
         groups: Int[np.ndarray, " n"] | None,
-        smoothness_too: bool = False,
+        choose_smoothness: bool = False,
     ):
         self.prior, self.rng, self.candidates = prior, rng, candidates
-        self.smoothness_too = smoothness_too
+        self.smoothness_is_open = choose_smoothness
         self.apart, self.groups = apart, groups
         self.limited, self.seconds = bool(np.isfinite(seconds)), seconds
         self.end = time.perf_counter() + seconds
@@ -236,8 +239,11 @@ class _Climber:
 
     def _score(self, end: _End) -> float:
         """Return the log density of a row in a neighbourhood, and of one held back if there are enough."""
-        held = len(self.trial[1]) >= HELD_ENOUGH and end.error > 0
-        return end.evidence - (0.5 * float(np.log(end.error)) if held else 0.0)
+        if len(self.trial[1]) < HELD_ENOUGH:
+            return end.evidence
+        if not np.isfinite(end.error):
+            return -np.inf
+        return end.evidence - 0.5 * float(np.log(max(end.error, LEAST_ERROR)))
 
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
@@ -282,7 +288,9 @@ class _Climber:
         return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
 
     def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
-        y = self.candidates[0].y  # those of the others too
+        likelihood = self.prior.likelihood
+        noise_is_learnt = likelihood is not None and likelihood.raw_noise.requires_grad
+        y = self.candidates[0].y if noise_is_learnt else None  # the same for all candidates
         return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
 
     def _trial(self) -> tuple[np.ndarray, np.ndarray]:
@@ -330,5 +338,5 @@ class _Climber:
         per_group = (time.perf_counter() - begin) / 2
         searched = 0.5 * tried(rows.x.shape[1])  # without gradients
         calls = searched + 2 * EVALUATIONS * ROUNDS[0] + EVALUATIONS * ROUNDS[1]
-        calls += 3 * EVALUATIONS * TRIED_ROUND * TRIED_GROUPS * self.smoothness_too
+        calls += 3 * EVALUATIONS * TRIED_ROUND * TRIED_GROUPS * self.smoothness_is_open
         return calls * per_group

@@ -35,7 +35,7 @@ LEAST_PULL = 0.3
 """The same weight in all, at least: few rows are easily overfitted with many length-scales."""
 
 FLAT_TRIES = 5
-"""How often a group is drawn again whose targets are nearly all the same number."""
+"""How often a group is drawn, at most, until its targets are not nearly all the same number."""
 
 BREADTH = 0.01
 """Weight per row of the penalty on functions wider than the targets."""
@@ -94,14 +94,14 @@ def neighbourhoods(
     """Return groups of neighbouring rows, thinned by 1, 4, 16, … in turn; all rows if they are few.
 
     With `apart` all are thinned until they are random rows. Given the targets y, groups are avoided in
-    which one value is far more common than in all rows, as where a sensor is at its limit: such groups
-    say that there is no noise, and in many dimensions no other group contradicts them.
+    which one value of an output is far more common than in all rows, as where a sensor is at its limit:
+    such groups say that there is no noise, and in many dimensions no other group contradicts them.
     """
     n = len(places)
     if n <= WHOLE:
         return [np.arange(n)]
     levels = int(np.ceil(np.log(n / size) / np.log(4))) + 1
-    tolerated = 1.0 if y is None else (1 + _commonest(y)) / 2
+    tolerated = None if y is None else (1 + _commonest(y)) / 2
     groups = []
     for number in range(count):
         level = levels if apart else number % levels
@@ -111,16 +111,16 @@ def neighbourhoods(
             some = places[torch.from_numpy(pool)]
             distance = (some - some[0]).square().sum(1)
             group = pool[torch.topk(distance, size, largest=False).indices.numpy()]
-            if y is None or _commonest(y[torch.from_numpy(group)]) <= tolerated:
+            if y is None or (_commonest(y[torch.from_numpy(group)]) <= tolerated).all():
                 break
         groups.append(group)
     return groups
 
 
-def _commonest(y: Float[Tensor, "n p"]) -> float:
-    """Return the share of the rows that have an output's most common value, of the output with the most."""
-    counts = (torch.unique(column, return_counts=True)[1].max() for column in y.T)
-    return float(max(counts)) / len(y)
+def _commonest(y: Float[Tensor, "n p"]) -> Float[np.ndarray, " p"]:
+    """Return the share of the rows that have an output's most common value, for every output."""
+    counts = [int(torch.unique(column, return_counts=True)[1].max()) for column in y.T]
+    return np.array(counts) / len(y)
 
 
 class GroupEvidence:

@@ -28,6 +28,8 @@ from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor
 
 import decoupledgp
+from decoupledgp.estimators.run import Run
+from decoupledgp.estimators.solved import SolvedRun
 from decoupledgp.storage.file import UNFIT, ModelFileError, pack, replace_file, unpack
 from decoupledgp.storage.runs import Groups, require, restore_run, run_content, run_tensors
 from decoupledgp.storage.specs import describe, rebuild
@@ -104,7 +106,7 @@ def _content(model: GPRegressor) -> dict[str, Any]:
             for name, value in params.items()
             if name not in ("callbacks", "kernel", "likelihood")
         },
-        "kernel": _kernel_content(run.given_kernel, params["kernel"]),
+        "kernel": _kernel_content(run),
         "likelihood": None if run.given_likelihood is None else describe(run.given_likelihood),
         "n_features_in_": model.n_features_in_,
         "feature_names_in_": None if names is None else list(names),
@@ -113,11 +115,11 @@ def _content(model: GPRegressor) -> dict[str, Any]:
     }
 
 
-def _kernel_content(given: Kernel | None, param: Any) -> Any:
-    """Return the constructor's kernel: how to build it, None, or the word that stands for one."""
-    if given is not None:
-        return describe(given)
-    return param if isinstance(param, str) else None
+def _kernel_content(run: Run) -> Any:
+    """Return the kernel at the time of fitting: how to build it, None, or the word that stands for one."""
+    if run.given_kernel is not None:
+        return describe(run.given_kernel)
+    return "auto" if isinstance(run, SolvedRun) and run.sizes.choose_smoothness else None
 
 
 def _tensors(model: GPRegressor) -> dict[str, Tensor]:

@@ -196,7 +196,16 @@ class SitesRun(SolvedRun):
     def learn_again(self) -> None:
         """Learn the kernel from all sites."""
         rows = self.cell_rows()
-        learn_hyperparameters(self.kernel, None, rows, rng=self.rng, apart=self.grouped, again=True)
+        few = self.forget_few(rows)
+        learn_hyperparameters(
+            self.kernel,
+            None,
+            rows,
+            rng=self.rng,
+            apart=self.grouped,
+            again=not few,
+            choose_smoothness=self.sizes.choose_smoothness,
+        )
 
     def bound(self, rows: Rows, values: Float[Tensor, "n p"], norm: Float[Tensor, " p"]) -> float:
         """Return the bound with the mean's values at rows, scaled to all, and its squared norm aᵀKa."""

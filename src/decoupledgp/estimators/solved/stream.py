@@ -308,10 +308,9 @@ class SolvedStream(SolvedModel):
         self.held_out = self.held_out.in_units(former / self.y_scaler.scale)
         self.calibrate()
         rows = self.cell_rows()
-        few = self.learnt_rows < FEWEST_SCORES
-        if few:  # what so few rows said is no place to start from
-            kernel, self.likelihood = self.own_kernel(), self.own_likelihood()
-            self.install(PointBasis(rows.x), PointBasis(rows.x[:0]), kernel)
+        few = self.forget_few(rows)
+        if few:
+            self.likelihood = self.own_likelihood()
         learn_hyperparameters(
             self.kernel,
             self.likelihood,
@@ -321,6 +320,13 @@ class SolvedStream(SolvedModel):
             again=not few,
             choose_smoothness=self.sizes.choose_smoothness,
         )
+
+    def forget_few(self, rows: Rows) -> bool:
+        """Whether the kernel was learnt from few rows, no place to start from; it is the first one then."""
+        few = self.learnt_rows < FEWEST_SCORES
+        if few:
+            self.install(PointBasis(rows.x), PointBasis(rows.x[:0]), self.own_kernel())
+        return few
 
     def _norm(self) -> Tensor:
         """aᵀKa at the cells' solution, a(y - Λa)."""
