@@ -75,6 +75,7 @@ def _online(
     seconds: float | None,
     *,
     rates: Sequence[float] = RATES,
+    **settings: Any,
 ) -> Result:
     """Choose what to begin with, then learn from scratch; the seconds are those of the run alone.
 
@@ -85,7 +86,8 @@ def _online(
     candidates = [Beginning(*pair) for pair in product(p.distances, rates)]
 
     def make(begin: Beginning, **options: Any) -> Any:
-        return online_model(name, p, seed, begin.rate, kernels[begin.distances], **options)
+        kernel = kernels[begin.distances]
+        return online_model(name, p, seed, begin.rate, kernel, **settings, **options)
 
     start = time.perf_counter()
     begin, reached = choose(partial(make, max_iter=p.trial), X, y, candidates, seed)
@@ -203,6 +205,16 @@ SYSTEMS = {
     "vsgpr": System("VSGPR", partial(_batch, "vsgpr")),
     "gpr": System("GPR", partial(_batch, "gpr")),
     "svdgp-0.1": System("SVDGP, γ_0 = 0.1", partial(_online, "svdgp", rates=(0.1,))),
+    "svdgp-preconditioned": System(
+        "SVDGP, preconditioned",
+        partial(
+            _online,
+            "svdgp",
+            rates=(0.1,),
+            mean_preconditioner="nystrom",
+            cov_preconditioner="full",
+        ),
+    ),
     "defaults": System("our defaults", _defaults, timed=True),
     "svgp": System("GPyTorch SVGP", _svgp, timed=True, ours=False),
     "boosting-timed": System(

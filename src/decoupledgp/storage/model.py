@@ -28,8 +28,8 @@ from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor
 
 import decoupledgp
-from decoupledgp.estimators.run import Run
 from decoupledgp.estimators.solved import SolvedRun
+from decoupledgp.estimators.state import State
 from decoupledgp.storage.file import UNFIT, ModelFileError, pack, replace_file, unpack
 from decoupledgp.storage.runs import Groups, require, restore_run, run_content, run_tensors
 from decoupledgp.storage.specs import describe, rebuild
@@ -115,7 +115,7 @@ def _content(model: GPRegressor) -> dict[str, Any]:
     }
 
 
-def _kernel_content(run: Run) -> Any:
+def _kernel_content(run: State) -> Any:
     """Return the kernel at the time of fitting: how to build it, None, or the word that stands for one."""
     if run.given_kernel is not None:
         return describe(run.given_kernel)
