@@ -185,7 +185,7 @@ def _side_by_side(results: Results, data: str) -> list[Block]:
     counts = {r.get("together", 1) for r in results.records if r["data"] == data} - {1}
     blocks: list[Block] = []
     for count in sorted(counts):
-        parts = []
+        outputs: dict[str, list[str]] = {}
         for k in outputs_of(data):
             titles = [
                 about.title
@@ -193,8 +193,9 @@ def _side_by_side(results: Results, data: str) -> list[Block]:
                 if any(r.get("together", 1) == count for r in results.of(data, k, system))
             ]
             if titles:
-                parts.append(f"Y_{k} ({', '.join(titles)})")
-        blocks.append(Text(SIDE_BY_SIDE.format(count, ", ".join(parts))))
+                outputs.setdefault(", ".join(titles), []).append(f"Y_{k}")
+        parts = (f"{', '.join(names)} ({titles})" for titles, names in outputs.items())
+        blocks.append(Text(SIDE_BY_SIDE.format(count, "; ".join(parts))))
     return blocks
 
 

@@ -67,12 +67,14 @@ def test_means_over_unequal_outputs_are_not_set_side_by_side(folder: Path):
 
 
 def test_outputs_that_were_not_learnt_alone_are_named(folder: Path):
-    records = list(complete("mujoco1", 3, ["svdgp", "svi"]))
+    records = list(complete("mujoco1", 4, ["svdgp", "svi"]))
     assert "at a time" not in write_report(records, TOY, folder)[0].read_text()
     alone = ("svdgp", 1), ("svi", 1), ("svi", 2)
     records = [r | {"together": 1 + ((r["system"], r["output"]) not in alone)} for r in records]
     markdown = write_report(records, TOY, folder)[0].read_text()
-    text = "2 outputs at a time, each on its share of the cores: Y_2 (SVDGP), Y_3 (SVDGP, SVI)."
+    text = (
+        "2 outputs at a time, each on its share of the cores: Y_2 (SVDGP); Y_3, Y_4 (SVDGP, SVI)."
+    )
     assert markdown.count(text) == 2
 
 
