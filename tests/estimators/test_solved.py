@@ -152,8 +152,8 @@ def test_an_automatic_kernel_is_chosen_kept_and_goes_on(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (1500, 2))
     y = np.sign(np.sin(5 * X[:, 0])) + 0.1 * rng.standard_normal(1500)
-    model = DecoupledGPRegressor(kernel="auto", random_state=0).fit(X[:1200], y[:1200])
-    plain = DecoupledGPRegressor(random_state=0).fit(X[:1200], y[:1200])
+    model = DecoupledGPRegressor(random_state=0).fit(X[:1200], y[:1200])
+    plain = DecoupledGPRegressor(kernel=None, random_state=0).fit(X[:1200], y[:1200])
     assert isinstance(model.kernel_.base_kernel, MaternKernel)
     assert isinstance(plain.kernel_.base_kernel, RBFKernel)
     assert model.score(X[1200:], y[1200:]) > plain.score(X[1200:], y[1200:])
@@ -171,10 +171,13 @@ def test_an_automatic_kernel_is_chosen_kept_and_goes_on(tmp_path):
         DecoupledGPRegressor.load(tmp_path / "a.gp", kernel=MaternKernel())
 
 
-def test_an_automatic_kernel_is_not_for_gradients():
+def test_by_gradients_an_automatic_kernel_is_se_ard(tmp_path):
     for options in ({"max_iter": 3}, {"solver": "gradient"}):
-        with pytest.raises(ValueError, match='kernel="auto" is for solver="sweeps"'):
-            DecoupledGPRegressor(50, 10, kernel="auto", **options).fit(X, Y)
+        model = DecoupledGPRegressor(50, 10, random_state=0, **options).fit(X, Y)
+        assert isinstance(model.kernel_.base_kernel, RBFKernel)
+        for kernel in ("auto", None):
+            model.set_params(kernel=kernel).save(tmp_path / "a.gp")
+            assert DecoupledGPRegressor.load(tmp_path / "a.gp").kernel == kernel
 
 
 def test_an_automatic_kernel_with_weights_groups_and_other_likelihoods():

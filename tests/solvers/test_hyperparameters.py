@@ -232,13 +232,6 @@ def test_all_neighbourhoods_will_do_where_no_noise_is_learnt(monkeypatch, likeli
     assert all(one is None for one in given)
 
 
-def test_a_smoothness_whose_error_is_not_finite_is_never_ahead():
-    climber = object.__new__(_Climber)
-    climber.trial = np.arange(5), np.arange(1000)
-    broken, exact, fair = (climber._score(_End(1.0, [], e)) for e in (np.nan, 0.0, 0.5))
-    assert broken < fair < exact < np.inf
-
-
 def test_coordinates_are_in_length_scales():
     kernel = scaled_kernel(se_ard(2).double(), 1).double()
     kernel.base_kernel.lengthscale = torch.tensor([[2.0, 4.0]], dtype=torch.float64)

@@ -81,7 +81,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         For streams that drift, with "sweeps": rows after which what `partial_fit` learnt counts half.
     warp_inputs : bool, default=None
         Whether skewed inputs go through a power transform (Yeo & Johnson), with "sweeps"; None is
-        where random rows are then predicted better by others, and the kernel is the default one; True
+        where random rows are then predicted better by others, and the kernel is "auto" or None; True
         is with any kernel.
     basis_choice : {"random", "k-means++", "leverage", "greedy"}, default="random"
         Which rows become functions where not all do, with "sweeps": any; spread out; those that a few
@@ -90,10 +90,11 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         The posterior family: the paper's; or one whose covariance basis carries a mean of its own,
         which natural gradients learn, with the other mean functions added as they are (hybrid) or
         without what the covariance basis can express (orthogonal).
-    kernel : gpytorch kernel or "auto", default=None
+    kernel : gpytorch kernel, "auto" or None, default="auto"
         The prior covariance of standardised targets over standardised inputs; None is SE-ARD. "auto" is
         that one or, by sweeps from 100 rows on, a Matérn-ARD kernel of order 5/2, 3/2 or 1/2, whichever
-        suits the rows best. Length-scales that were not set are initialised by the median trick.
+        foretells rows best; by gradients SE-ARD. Length-scales that were not set are initialised by the
+        median trick.
     basis : {"multiscale", "points"}, default=None
         Functions with length-scales of their own (SE-ARD kernel only, its default), or inducing
         points (any kernel).
@@ -201,7 +202,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         half_life: float | None = None,
         warp_inputs: bool | None = None,
         basis_choice: str = "random",
-        kernel: Kernel | str | None = None,
+        kernel: Kernel | str | None = "auto",
         basis: str | None = None,
         likelihood: Likelihood | None = None,
         max_iter: int | None = None,
@@ -398,10 +399,6 @@ class DecoupledGPRegressor(OnlineGPRegressor):
         for name in ("max_seconds", "half_life", "warp_inputs", "basis_choice"):
             if getattr(self, name) != plain[name].default:
                 raise ValueError(f'{name} is for solver="sweeps", and this is learnt by gradients')
-        if self.kernel == "auto":
-            raise ValueError(
-                'kernel="auto" is for solver="sweeps", and this is learnt by gradients'
-            )
 
     def _new_run(self, n_outputs: int, rng: np.random.Generator) -> Run:
         if self.partially_shared and self.family != "decoupled":

@@ -22,12 +22,14 @@ from torch import Tensor
 from decoupledgp.bases import PointBasis
 from decoupledgp.kernels import radial_kernel
 from decoupledgp.learners.batch import maximise
+from decoupledgp.solvers.foresight import held_back_densities, is_ahead, left_out_densities
 from decoupledgp.solvers.neighbourhoods import (
     GROUP,
     GroupEvidence,
     Prior,
     coordinates,
     neighbourhoods,
+    surroundings,
 )
 from decoupledgp.solvers.rows import Rows
 from decoupledgp.solvers.starts import MARGIN, starts, tried
@@ -79,14 +81,11 @@ TRIED_ROUND, TRIED_GROUPS = 6, 0.5
 SMOOTHNESS_ROWS = 100
 """Rows from which on the smoothness is chosen."""
 
-HELD_ENOUGH = 500
-"""Rows held back from which on the error on them has a say in it."""
-
-LEAST_ERROR = 1e-12
-"""Squared error on them, in units of the targets' variance, below which less is no better."""
+FORETOLD_GROUPS = 32
+"""Rows whose surroundings tell which smoothness foretells them best; fewer for several outputs."""
 
 ROUGHER = 0.005
-"""Score by which a kernel must be ahead of a smoother one."""
+"""Log density of a row by which a kernel must be ahead of a smoother one."""
 
 
 def learn_hyperparameters(
@@ -105,7 +104,8 @@ def learn_hyperparameters(
     """Set kernel and noise from rows; `again` goes on from the values they have.
 
     With `choose_smoothness` the squared exponential in `kernel` gives way to a Matérn kernel of order
-    5/2, 3/2 or 1/2 if that explains neighbourhoods better, and predicts rows held back.
+    5/2, 3/2 or 1/2 if that foretells rows better that are left out of their surroundings, or with `apart`
+    rows of other groups.
 
     `others` are the same rows with inputs in other units: those are chosen with which an exact GP of
     some random rows predicts others best. Returns 0 for `rows`, or the number of the other, from 1.
@@ -209,41 +209,47 @@ class _Climber:
         return short if short.error < (1 + tolerated) * smooth.error else smooth
 
     def choose_smoothness(self, rows: Rows) -> None:
-        """Set the kernel among the squared exponential and Matérn ones that suits the rows best.
+        """Set the kernel among the squared exponential and Matérn ones that foretells the rows best.
 
         Order 3/2 is tried first, then the rougher one if it is ahead, else the one between.
         """
         kernel = self.prior.kernel
         places, count = coordinates(kernel, rows.x), max(int(self.count * TRIED_GROUPS), 1)
         groups = self._neighbourhoods(places, self.size, count)
+        foretold = max(FORETOLD_GROUPS // rows.y.shape[1], FORETOLD_GROUPS // 4)
+        around = surroundings(places, self.rng, count=foretold, y=self._targets_to_avoid())
         each = SMOOTHNESS_SHARE * self.seconds / 3
         ends: dict[float, _End] = {}
+        densities: dict[float, np.ndarray] = {}
 
-        def scored(nu: float, start: list[Tensor]) -> float:
+        def attempt(nu: float, start: list[Tensor]) -> None:
             kernel.base_kernel = radial_kernel(rows.x.shape[1], nu).to(rows.x)
-            ends[nu] = self._compared(rows, self._climb(rows, groups, TRIED_ROUND, each, start))
-            return self._score(ends[nu])
+            ends[nu] = self._climb(rows, groups, TRIED_ROUND, each, start)
+            densities[nu] = self._foretold(rows, around)
+
+        def best() -> float:
+            chosen = np.inf
+            for nu in sorted(densities, reverse=True):
+                if is_ahead(densities[nu], densities[chosen], by=ROUGHER):
+                    chosen = nu
+            return chosen
 
         begun = time.perf_counter()
-        scores = {np.inf: scored(np.inf, self.prior.values())}
-        scores[1.5] = scored(1.5, ends[np.inf].values)
-        rough = scores[1.5] > scores[np.inf] + ROUGHER
+        attempt(np.inf, self.prior.values())
+        attempt(1.5, ends[np.inf].values)
         if time.perf_counter() - begun < 3 * each:
-            nu = 0.5 if rough else 2.5
-            scores[nu] = scored(nu, ends[1.5].values if rough else ends[np.inf].values)
-        best = np.inf
-        for nu in sorted(scores, reverse=True):
-            best = nu if scores[nu] > scores[best] + ROUGHER else best
-        kernel.base_kernel = radial_kernel(rows.x.shape[1], best).to(rows.x)
-        self.prior.set(ends[best].values)
+            near = best()
+            attempt(0.5 if near == 1.5 else 2.5, ends[near].values)
+        chosen = best()
+        kernel.base_kernel = radial_kernel(rows.x.shape[1], chosen).to(rows.x)
+        self.prior.set(ends[chosen].values)
 
-    def _score(self, end: _End) -> float:
-        """Return the log density of a row in a neighbourhood, and of one held back if there are enough."""
-        if len(self.trial[1]) < HELD_ENOUGH:
-            return end.evidence
-        if not np.isfinite(end.error):
-            return -np.inf
-        return end.evidence - 0.5 * float(np.log(max(end.error, LEAST_ERROR)))
+    def _foretold(self, rows: Rows, around: list[np.ndarray]) -> np.ndarray:
+        """Return log densities of rows that the prior foretells: from others around, or of other groups."""
+        if not self.apart:
+            return left_out_densities(self.prior, rows, around)
+        learnt, held = (rows.take(part) for part in self.trial)
+        return held_back_densities(self.prior, learnt, held)
 
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
@@ -288,10 +294,14 @@ class _Climber:
         return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
 
     def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
+        y = self._targets_to_avoid()
+        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
+
+    def _targets_to_avoid(self) -> Tensor | None:
+        """Return the targets if groups of mostly one value are to be avoided: where noise is learnt."""
         likelihood = self.prior.likelihood
         noise_is_learnt = likelihood is not None and likelihood.raw_noise.requires_grad
-        y = self.candidates[0].y if noise_is_learnt else None  # the same for all candidates
-        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
+        return self.candidates[0].y if noise_is_learnt else None  # the same for all candidates
 
     def _trial(self) -> tuple[np.ndarray, np.ndarray]:
         """Return random rows that predict, and others that they predict, of other groups if there are any."""

@@ -19,7 +19,7 @@ from decoupledgp.ops.threads import run_all
 from decoupledgp.solvers.breadth import Breadth
 from decoupledgp.solvers.rows import Rows
 
-__all__ = ["GROUP", "GroupEvidence", "Prior", "coordinates", "neighbourhoods"]
+__all__ = ["GROUP", "GroupEvidence", "Prior", "coordinates", "neighbourhoods", "surroundings"]
 
 GROUP = 256
 """Rows in a neighbourhood."""
@@ -36,6 +36,9 @@ LEAST_PULL = 0.3
 
 FLAT_TRIES = 5
 """How often a group is drawn, at most, until its targets are not nearly all the same number."""
+
+CENTRES_AT_ONCE = 8
+"""Rows whose distances to all others are held at once."""
 
 BREADTH = 0.01
 """Weight per row of the penalty on functions wider than the targets."""
@@ -115,6 +118,37 @@ def neighbourhoods(
                 break
         groups.append(group)
     return groups
+
+
+def surroundings(
+    places: Float[Tensor, "n d"],
+    rng: np.random.Generator,
+    *,
+    size: int = GROUP,
+    count: int,
+    y: Float[Tensor, "n p"] | None = None,
+) -> list[Int[np.ndarray, " k"]]:
+    """Return random rows each with its nearest ones among all, nearest first; all rows if they are few.
+
+    Given the targets y, groups are avoided as in `neighbourhoods`. Time O(n d) for each, memory O(n).
+    """
+    n = len(places)
+    if n <= WHOLE:
+        return [np.arange(n)]
+    tolerated = None if y is None else (1 + _commonest(y)) / 2
+    squares = places.square().sum(1)
+    groups: list[np.ndarray] = []
+    avoided: list[np.ndarray] = []
+    while len(groups) < count and len(groups) + len(avoided) < FLAT_TRIES * count:
+        centres = torch.from_numpy(rng.integers(n, size=CENTRES_AT_ONCE))
+        distance = torch.addmm(squares, places[centres], places.T, alpha=-2)
+        distance[
+            torch.arange(CENTRES_AT_ONCE), centres
+        ] = -torch.inf  # first, whatever the rounding
+        for group in torch.topk(distance, size, largest=False).indices.numpy():
+            flat = y is not None and (_commonest(y[torch.from_numpy(group)]) > tolerated).any()
+            (avoided if flat else groups).append(group)
+    return (groups or avoided)[:count]
 
 
 def _commonest(y: Float[Tensor, "n p"]) -> Float[np.ndarray, " p"]:

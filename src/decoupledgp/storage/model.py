@@ -29,7 +29,6 @@ from torch import Tensor
 
 import decoupledgp
 from decoupledgp.estimators.solved import SolvedRun
-from decoupledgp.estimators.state import State
 from decoupledgp.storage.file import UNFIT, ModelFileError, pack, replace_file, unpack
 from decoupledgp.storage.runs import Groups, require, restore_run, run_content, run_tensors
 from decoupledgp.storage.specs import describe, rebuild
@@ -106,7 +105,7 @@ def _content(model: GPRegressor) -> dict[str, Any]:
             for name, value in params.items()
             if name not in ("callbacks", "kernel", "likelihood")
         },
-        "kernel": _kernel_content(run),
+        "kernel": _kernel_content(model),
         "likelihood": None if run.given_likelihood is None else describe(run.given_likelihood),
         "n_features_in_": model.n_features_in_,
         "feature_names_in_": None if names is None else list(names),
@@ -115,11 +114,16 @@ def _content(model: GPRegressor) -> dict[str, Any]:
     }
 
 
-def _kernel_content(run: State) -> Any:
+def _kernel_content(model: GPRegressor) -> Any:
     """Return the kernel at the time of fitting: how to build it, None, or the word that stands for one."""
+    run = model._run
     if run.given_kernel is not None:
         return describe(run.given_kernel)
-    return "auto" if isinstance(run, SolvedRun) and run.sizes.choose_smoothness else None
+    if isinstance(run, SolvedRun):
+        return "auto" if run.sizes.choose_smoothness else None
+    return (
+        "auto" if getattr(model, "kernel", None) == "auto" else None
+    )  # by gradients both are SE-ARD
 
 
 def _tensors(model: GPRegressor) -> dict[str, Tensor]:
