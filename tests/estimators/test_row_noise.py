@@ -136,7 +136,7 @@ def test_skewed_inputs_are_warped_where_it_helps():
     y = truth(X) + 0.1 * np.random.default_rng(1).standard_normal(1500)
     skewed, new = np.exp(1.5 * X), np.exp(1.5 * NEW)
     chosen, plain, told = (
-        DecoupledGPRegressor(random_state=0, warp_inputs=warp).fit(skewed, y)
+        DecoupledGPRegressor(random_state=0, warp_inputs=warp, kernel=None).fit(skewed, y)
         for warp in (None, False, True)
     )
     assert chosen._run.x_scaler.warp is not None

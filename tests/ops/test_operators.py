@@ -16,7 +16,7 @@ import dense
 from decoupledgp import ops
 from decoupledgp.ops import backend, exponential, multiscale, threads
 
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-4}  # sums of both signs may cancel
 dtypes = st.sampled_from(list(TOLERANCE))
 sizes = st.integers(1, 40)
 

@@ -407,7 +407,7 @@ class DecoupledGPRegressor(OnlineGPRegressor):
                 "covariance basis anyway"
             )
         return RUNS[self.family](
-            resolve({**self.get_params(deep=False), "kernel": self._given_kernel}),
+            resolve(self.get_params(deep=False)),
             family=self.family,
             n_features=self.n_features_in_,
             n_outputs=n_outputs,

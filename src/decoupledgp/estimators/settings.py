@@ -78,7 +78,7 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     return replace(settings, **given)
 
 
-def default_basis(kernel: Kernel | None) -> str:
-    """Return the basis for a kernel: multiscale for SE-ARD, inducing points for any other."""
+def default_basis(kernel: Kernel | str | None) -> str:
+    """Return the basis for a kernel: multiscale for SE-ARD, which a word or None is, points for others."""
     base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
-    return "multiscale" if base is None or is_se_ard(base) else "points"
+    return "points" if isinstance(base, Kernel) and not is_se_ard(base) else "multiscale"
