@@ -85,13 +85,16 @@ def test_the_smoothness_is_that_of_the_function(smooth):
     assert scale.dtype == torch.float64
 
 
-def test_the_smoothness_stays_when_learning_goes_on():
+def test_the_smoothness_stays_when_learning_goes_on(monkeypatch):
+    """From few rows it is chosen again: these are of a smooth function, whatever the start."""
     x, y = (torch.tensor(part) for part in draw(300))
-    kernel = scaled_kernel(radial_kernel(2, 1.5).double(), 1).double()
-    rows, likelihood = Rows.plain(x, y[:, None]), gaussian_likelihood(1).double()
     options = {"rng": np.random.default_rng(0), "choose_smoothness": True, "again": True}
-    learn_hyperparameters(kernel, likelihood, rows, **options)
-    assert smoothness(kernel.base_kernel) == 1.5
+    for settled, expected in ((4096, np.inf), (300, 1.5)):
+        monkeypatch.setattr(hyperparameters, "SETTLED_ROWS", settled)
+        kernel = scaled_kernel(radial_kernel(2, 1.5).double(), 1).double()
+        rows, likelihood = Rows.plain(x, y[:, None]), gaussian_likelihood(1).double()
+        learn_hyperparameters(kernel, likelihood, rows, **options)
+        assert smoothness(kernel.base_kernel) == expected
 
 
 def test_a_faint_function_under_much_noise_is_found():

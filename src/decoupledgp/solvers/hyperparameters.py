@@ -22,7 +22,7 @@ from torch import Tensor
 from decoupledgp.bases import PointBasis
 from decoupledgp.kernels import radial_kernel
 from decoupledgp.learners.batch import maximise
-from decoupledgp.solvers.foresight import held_back_densities, is_ahead, left_out_densities
+from decoupledgp.solvers.foresight import is_ahead, left_out_errors
 from decoupledgp.solvers.neighbourhoods import (
     GROUP,
     GroupEvidence,
@@ -71,21 +71,22 @@ smaller: by so much of what the evidence is beyond, as a share of the error; lar
 SURE = 20.0
 """Evidence in all by which a shorter length-scale must be ahead: climbs on few rows overfit them."""
 
-BEGIN_SHARE, SMOOTHNESS_SHARE, LEAST_LEFT = 0.6, 0.15, 0.25
+BEGIN_SHARE, SMOOTHNESS_SHARE, LEAST_LEFT = 0.6, 0.25, 0.25
 """Shares of the time for climbs from all starts, each of which gets the same, and with kernels of other
 smoothness; the last one has the rest, and a quarter at least."""
 
 TRIED_ROUND, TRIED_GROUPS = 6, 0.5
 """L-BFGS iterations with a kernel of another smoothness, and the share of the neighbourhoods for that."""
 
-SMOOTHNESS_ROWS = 100
-"""Rows from which on the smoothness is chosen."""
+SMOOTHNESS_ROWS, SETTLED_ROWS = 100, 4096
+"""Rows from which on the smoothness is chosen, and from which on it stays when a kernel is learnt again."""
 
-FORETOLD_GROUPS = 32
-"""Rows whose surroundings tell which smoothness foretells them best; fewer for several outputs."""
+FORETOLD_GROUPS, FORETOLD_ROWS = 64, 1 << 16
+"""Rows whose surroundings tell which smoothness foretells them best, fewer for several outputs; and of how
+many rows these are, random ones of larger tables."""
 
-ROUGHER = 0.005
-"""Log density of a row by which a kernel must be ahead of a smoother one."""
+ROUGHER = 0.01
+"""Share of the squared error by which a kernel must be ahead of a smoother one."""
 
 
 def learn_hyperparameters(
@@ -116,7 +117,9 @@ def learn_hyperparameters(
     stay. Time O(GROUPS · GROUP³ P) per iteration; where `seconds` are few, fewer and smaller groups.
     """
     candidates = [rows, *others]
-    choose_smoothness = choose_smoothness and not again and len(rows) >= SMOOTHNESS_ROWS
+    choose_smoothness = choose_smoothness and len(rows) >= SMOOTHNESS_ROWS
+    if again and len(rows) >= SETTLED_ROWS:
+        choose_smoothness = False
     climber = _Climber(
         Prior(kernel, likelihood), rng, seconds, candidates, apart, groups, choose_smoothness
     )
@@ -163,6 +166,7 @@ class _Climber:
                 self.size = SMALL_GROUP
                 affordable *= (GROUP / SMALL_GROUP) ** 2
             self.count = int(np.clip(affordable, fewest, self.count))
+        self.trial = self._trial()
 
     def begin(self) -> int:
         """Climb from all starts with each of the candidates, keep the best; return which it is."""
@@ -174,7 +178,6 @@ class _Climber:
         ]
         if all(len(group) == len(self.candidates[0]) for group in groups):
             groups = groups[:1]  # all rows, once
-        self.trial = self._trial()
         first = self.prior.values()
         ends: list[_End] = []
         each = BEGIN_SHARE * self.seconds / (2 * len(self.candidates))
@@ -216,21 +219,20 @@ class _Climber:
         kernel = self.prior.kernel
         places, count = coordinates(kernel, rows.x), max(int(self.count * TRIED_GROUPS), 1)
         groups = self._neighbourhoods(places, self.size, count)
-        foretold = max(FORETOLD_GROUPS // rows.y.shape[1], FORETOLD_GROUPS // 4)
-        around = surroundings(places, self.rng, count=foretold, y=self._targets_to_avoid())
+        around = self._around(places)
         each = SMOOTHNESS_SHARE * self.seconds / 3
         ends: dict[float, _End] = {}
-        densities: dict[float, np.ndarray] = {}
+        errors: dict[float, np.ndarray] = {}
 
         def attempt(nu: float, start: list[Tensor]) -> None:
             kernel.base_kernel = radial_kernel(rows.x.shape[1], nu).to(rows.x)
             ends[nu] = self._climb(rows, groups, TRIED_ROUND, each, start)
-            densities[nu] = self._foretold(rows, around)
+            errors[nu] = self._foretold(rows, around)
 
         def best() -> float:
             chosen = np.inf
-            for nu in sorted(densities, reverse=True):
-                if is_ahead(densities[nu], densities[chosen], by=ROUGHER):
+            for nu in sorted(errors, reverse=True):
+                if is_ahead(errors[nu], errors[chosen], by=ROUGHER):
                     chosen = nu
             return chosen
 
@@ -244,12 +246,27 @@ class _Climber:
         kernel.base_kernel = radial_kernel(rows.x.shape[1], chosen).to(rows.x)
         self.prior.set(ends[chosen].values)
 
+    def _around(self, places: Tensor) -> list[np.ndarray]:
+        """Return groups to leave rows out of, as dense as the mean's functions will be at most."""
+        if self.apart:
+            return []
+        n_outputs = self.candidates[0].y.shape[1]
+        count = max(FORETOLD_GROUPS // n_outputs, FORETOLD_GROUPS // 4)
+        pool = self.rng.permutation(len(places))[:FORETOLD_ROWS]
+        groups = surroundings(places[torch.from_numpy(pool)], self.rng, count=count)
+        return [pool[group] for group in groups]
+
     def _foretold(self, rows: Rows, around: list[np.ndarray]) -> np.ndarray:
-        """Return log densities of rows that the prior foretells: from others around, or of other groups."""
+        """Return squared errors on rows that the prior foretells: from others around, or of other groups."""
         if not self.apart:
-            return left_out_densities(self.prior, rows, around)
-        learnt, held = (rows.take(part) for part in self.trial)
-        return held_back_densities(self.prior, learnt, held)
+            return left_out_errors(self.prior, rows, around)
+        squares = self._trial_errors(rows).numpy()
+        if self.groups is None:
+            return squares
+        _, number = np.unique(self.groups[self.trial[1]], return_inverse=True)
+        sums = np.zeros((number.max() + 1, squares.shape[1]))
+        np.add.at(sums, number, squares)
+        return sums / np.bincount(number)[:, None]
 
     def finish(self, rows: Rows) -> None:
         """Climb on with neighbours by the length-scales learnt."""
@@ -294,14 +311,10 @@ class _Climber:
         return float(likelihood.noise.mean()) > float(kernel.outputscale.mean())
 
     def _neighbourhoods(self, places: Tensor, size: int, count: int) -> list[np.ndarray]:
-        y = self._targets_to_avoid()
-        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
-
-    def _targets_to_avoid(self) -> Tensor | None:
-        """Return the targets if groups of mostly one value are to be avoided: where noise is learnt."""
         likelihood = self.prior.likelihood
         noise_is_learnt = likelihood is not None and likelihood.raw_noise.requires_grad
-        return self.candidates[0].y if noise_is_learnt else None  # the same for all candidates
+        y = self.candidates[0].y if noise_is_learnt else None  # the same for all candidates
+        return neighbourhoods(places, self.rng, size=size, count=count, apart=self.apart, y=y)
 
     def _trial(self) -> tuple[np.ndarray, np.ndarray]:
         """Return random rows that predict, and others that they predict, of other groups if there are any."""
@@ -322,19 +335,23 @@ class _Climber:
         """Return the end with its error on rows held back."""
         return end if np.isfinite(end.error) else end._replace(error=self._error(rows, end))
 
-    @torch.no_grad()
     def _error(self, rows: Rows, end: _End) -> float:
         """Return the squared error of the exact GP of some rows on others, by weight."""
         self.prior.set(end.values)
-        kernel, likelihood = self.prior
+        held = rows.take(self.trial[1])
+        beforehand = held.known if self.prior.likelihood is None else 1 + held.known
+        weights = held.weights[:, None] / beforehand  # the same for whatever has been learnt
+        return float((self._trial_errors(rows) * weights / weights.mean(0)).mean())
+
+    @torch.no_grad()
+    def _trial_errors(self, rows: Rows) -> Tensor:
+        """Return the squared error of the exact GP of some rows on each of others."""
+        kernel = self.prior.kernel
         learnt, held = (rows.take(part) for part in self.trial)
         noise = self.prior.noise(learnt) / kernel.outputscale
         functions = PointBasis(learnt.x).at(kernel.base_kernel)
         a = block_solution(functions, noise, learnt.y)
-        error = held.y - functions.evaluate(held.x) @ a
-        beforehand = held.known if likelihood is None else 1 + held.known
-        weights = held.weights[:, None] / beforehand  # the same for whatever has been learnt
-        return float((error.square() * weights / weights.mean(0)).mean())
+        return (held.y - functions.evaluate(held.x) @ a).square()
 
     def _price(self) -> float:
         """Return about how many seconds each group adds to the whole work."""

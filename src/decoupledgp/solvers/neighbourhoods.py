@@ -121,34 +121,23 @@ def neighbourhoods(
 
 
 def surroundings(
-    places: Float[Tensor, "n d"],
-    rng: np.random.Generator,
-    *,
-    size: int = GROUP,
-    count: int,
-    y: Float[Tensor, "n p"] | None = None,
+    places: Float[Tensor, "n d"], rng: np.random.Generator, *, size: int = GROUP, count: int
 ) -> list[Int[np.ndarray, " k"]]:
     """Return random rows each with its nearest ones among all, nearest first; all rows if they are few.
 
-    Given the targets y, groups are avoided as in `neighbourhoods`. Time O(n d) for each, memory O(n).
+    Time O(n d) for each, memory O(n).
     """
     n = len(places)
     if n <= WHOLE:
         return [np.arange(n)]
-    tolerated = None if y is None else (1 + _commonest(y)) / 2
     squares = places.square().sum(1)
     groups: list[np.ndarray] = []
-    avoided: list[np.ndarray] = []
-    while len(groups) < count and len(groups) + len(avoided) < FLAT_TRIES * count:
-        centres = torch.from_numpy(rng.integers(n, size=CENTRES_AT_ONCE))
+    for some in np.array_split(rng.choice(n, count, replace=False), -(-count // CENTRES_AT_ONCE)):
+        centres = torch.from_numpy(some)
         distance = torch.addmm(squares, places[centres], places.T, alpha=-2)
-        distance[
-            torch.arange(CENTRES_AT_ONCE), centres
-        ] = -torch.inf  # first, whatever the rounding
-        for group in torch.topk(distance, size, largest=False).indices.numpy():
-            flat = y is not None and (_commonest(y[torch.from_numpy(group)]) > tolerated).any()
-            (avoided if flat else groups).append(group)
-    return (groups or avoided)[:count]
+        distance[torch.arange(len(some)), centres] = -torch.inf  # first, whatever the rounding
+        groups += list(torch.topk(distance, size, largest=False).indices.numpy())
+    return groups
 
 
 def _commonest(y: Float[Tensor, "n p"]) -> Float[np.ndarray, " p"]:

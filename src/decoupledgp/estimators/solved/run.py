@@ -81,6 +81,8 @@ class Parts(NamedTuple):
     """All rows, if those held out are whole groups: kernel and noise need to have seen their like."""
     groups: Int[np.ndarray, " n"] | None = None
     """The groups of all rows then."""
+    kept_groups: Int[np.ndarray, " n"] | None = None
+    """The groups of the rows that are learnt from first."""
 
 
 class SolvedRun(SolvedStream):
@@ -111,7 +113,9 @@ class SolvedRun(SolvedStream):
         order = self.rng.permutation(len(table))
         whole = table if self.grouped else None
         kept, held_out = (table.take(order[part[order]]) for part in (~held, held))
-        parts = Parts(kept, held_out, whole, groups if self.grouped else None)
+        parts = Parts(kept, held_out, whole)
+        if self.grouped and groups is not None:
+            parts = parts._replace(groups=groups, kept_groups=groups[order[~held[order]]])
         self.solve(parts, clock, follow)
         self.solved_rows = self.learnt_rows = self.n_rows
         self.seconds = clock.seconds

@@ -127,7 +127,7 @@ class SitesRun(SolvedRun):
 
     def solve(self, parts: Parts, clock: Clock, follow: Follow) -> None:
         """Find hyper-parameters, mean, covariance and calibration."""
-        kept, sites = self._first_sites(parts.kept, clock)
+        kept, sites = self._first_sites(parts.kept, clock, parts.kept_groups)
         n_rows, n_functions = share = self.share(self._with(kept, sites), clock)
         parts, kept, sites = (
             self.thin(parts, share),
@@ -260,7 +260,9 @@ class SitesRun(SolvedRun):
         fit = (rows.weights[:, None] * fit).mean(0) * self.n_rows
         return float((fit - self.cov_kl - 0.5 * norm / self.kernel.outputscale).sum())
 
-    def _first_sites(self, table: Table, clock: Clock) -> tuple[Rows, Sites]:
+    def _first_sites(
+        self, table: Table, clock: Clock, groups: Int[np.ndarray, " n"] | None
+    ) -> tuple[Rows, Sites]:
         """Learn a first kernel; return the rows and sites to start from.
 
         Targets that are f plus noise are taken for Gaussian ones, outliers drawn in; others get the
@@ -271,12 +273,12 @@ class SitesRun(SolvedRun):
             middle, reach = np.median(rows.y.numpy(), axis=0), OUTLIER * _spread(rows.y.numpy())
             y = torch.from_numpy(np.clip(rows.y.numpy(), middle - reach, middle + reach))
             gaussian = gaussian_likelihood(self.n_outputs).to(rows.y)
-            self.learn(Rows(rows.x, y, rows.weights, rows.known), gaussian, clock)
+            self.learn(Rows(rows.x, y, rows.weights, rows.known), gaussian, clock, groups)
             sites = Sites(y, gaussian.noise.detach().reshape(-1).expand(y.shape).clone())
         else:
             constant = best_constant(self.likelihood, rows.y, rows.weights).expand(rows.y.shape)
             sites = sites_at(self.likelihood, constant, torch.ones_like(rows.y), rows.y)
-            self.learn(self._with(rows, sites), None, clock)
+            self.learn(self._with(rows, sites), None, clock, groups)
         return self.rows(table), sites
 
     def _learn_likelihood(self, kept: Marginals, held: Rows) -> None:

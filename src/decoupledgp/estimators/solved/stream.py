@@ -151,11 +151,13 @@ class SolvedStream(SolvedModel):
     def _snapshot(self) -> dict[str, Any]:
         """Return all that learning changes; arrays are replaced, not written to, but for these."""
         copied = {name: copy.deepcopy(getattr(self, name)) for name in COPIED}
-        return {**self.__dict__, **copied, "modules": copy.deepcopy(self.modules().state_dict())}
+        modules, base = copy.deepcopy(self.modules().state_dict()), self.kernel.base_kernel
+        return {**self.__dict__, **copied, "modules": modules, "base": base}
 
     def _go_back(self, before: dict[str, Any]) -> None:
-        modules = before.pop("modules")
+        modules, base = before.pop("modules"), before.pop("base")
         self.__dict__.update(before)
+        self.kernel.base_kernel = base  # another smoothness may have been chosen
         self.modules().load_state_dict(modules)
         self.changed()
 
