@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online bench-complexity paper paper-quick robots clean
+.PHONY: demo test lint bench bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-smoothness bench-online bench-complexity paper paper-quick robots clean
 
 demo: $(READY)            ## train on bundled data, print the comparison, draw figure 1
 	$(BIN)/decoupledgp demo --out out
@@ -21,7 +21,7 @@ lint: $(READY)            ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-online bench-complexity  ## the numbers of the README and docs, but the paper's experiments
+bench: bench-kin40k bench-step bench-scaling bench-predict bench-systems bench-costs bench-peers bench-uci bench-selection bench-smoothness bench-online bench-complexity  ## the numbers of the README and docs, but the paper's experiments
 
 bench-kin40k: $(READY)    ## accuracy, likelihood and coverage on kin40k
 	$(BIN)/python -m benchmarks.kin40k --seeds 0 1
@@ -46,6 +46,9 @@ bench-peers: $(BENCH_READY)  ## beside GPyTorch, scikit-learn and XGBoost at equ
 
 bench-selection: $(READY) ## which rows should become functions; needs a data folder
 	$(BIN)/python -m benchmarks.selection --data $(DATA) --sets kin40k
+
+bench-smoothness: $(READY) ## the chosen kernel against SE at equal time; needs a data folder
+	$(BIN)/python -m benchmarks.smoothness --data $(DATA)
 
 bench-online: $(READY)    ## a stream against a refit
 	$(BIN)/python -m benchmarks.online

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import StudentTLikelihood
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -36,8 +37,14 @@ def error(model, X):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"half_life": 5000.0}, {"likelihood": StudentTLikelihood()}],
-    ids=["plain", "half_life", "student-t"],
+    [
+        {},
+        {"half_life": 5000.0},
+        {"likelihood": StudentTLikelihood()},
+        {"kernel": MaternKernel(nu=1.5, ard_num_dims=2)},
+        {"kernel": MaternKernel(nu=0.5, ard_num_dims=2)},
+    ],
+    ids=["plain", "half_life", "student-t", "matern-3/2", "matern-1/2"],
 )
 def test_it_follows_rows_to_new_places(options):
     model = DecoupledGPRegressor(400, random_state=0, **options).fit(*OLD)

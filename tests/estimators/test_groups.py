@@ -110,7 +110,8 @@ def test_groups_of_which_there_is_no_work_for_all_are_thinned_alike(monkeypatch)
     assert model.n_mean_basis_ <= model.n_rows_
 
 
-def test_units_are_compared_on_other_groups(monkeypatch):
+@pytest.mark.parametrize("likelihood", [None, StudentTLikelihood()])
+def test_units_are_compared_on_other_groups(monkeypatch, likelihood):
     """The rows that decide about a power transform are of groups that the predicting ones are not of."""
     trials = []
 
@@ -120,7 +121,8 @@ def test_units_are_compared_on_other_groups(monkeypatch):
 
     monkeypatch.setattr(hyperparameters._Climber, "_error", error)
     X, y, groups = walks()
-    DecoupledGPRegressor(random_state=0).fit(np.exp(2 * X), y, groups=groups)
+    model = DecoupledGPRegressor(likelihood=likelihood, random_state=0)
+    model.fit(np.exp(2 * X), y, groups=groups)
     assert trials
     for learnt, held in trials:
         assert len(learnt) > 300

@@ -4,7 +4,7 @@ import signal
 
 import numpy as np
 import pytest
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import MaternKernel, RBFKernel
 from numpy.testing import assert_array_equal
 
 from decoupledgp import DecoupledGPRegressor
@@ -89,6 +89,26 @@ def test_an_error_in_a_stream_leaves_everything_as_it_was(monkeypatch):
         one.partial_fit(X[300:700], Y[300:700])
     assert_array_equal(model.predict(NEW), twin.predict(NEW))
     assert len(model.history_) == len(twin.history_)
+
+
+def test_an_error_after_another_smoothness_was_chosen_takes_that_back(monkeypatch):
+    """Fifty rows have the smooth kernel; with more a rough one is chosen, and then the solution fails."""
+    steps = np.sign(np.sin(5 * X[:, 0]))
+    model = DecoupledGPRegressor(random_state=0).fit(X[:50], steps[:50])
+    before = model.predict(NEW, return_std=True)
+
+    def fail(*_, **__):
+        assert isinstance(model.kernel_.base_kernel, MaternKernel)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream_module, "solve_mean", fail)
+        with pytest.raises(MemoryError):
+            model.partial_fit(X[50:900], steps[50:900])
+    assert isinstance(model.kernel_.base_kernel, RBFKernel)
+    assert_array_equal(model.predict(NEW, return_std=True), before)
+    model.partial_fit(X[50:900], steps[50:900])
+    assert isinstance(model.kernel_.base_kernel, MaternKernel)
 
 
 def test_files(tmp_path):

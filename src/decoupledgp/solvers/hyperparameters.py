@@ -58,7 +58,8 @@ much there are fewer of them."""
 
 COMPARED = 6144
 """Random rows of which an exact GP learns from two thirds and predicts the others, to decide between ends
-of climbs and units of the inputs; if time is limited it learns from a quarter, fewer for several outputs."""
+of climbs and units of the inputs, and on the smoothness where groups are held out; if time is limited it
+learns from a quarter, fewer for several outputs."""
 
 AHEAD = 0.95
 """Share of the error with the given units that other units must come below."""
