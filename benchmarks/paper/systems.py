@@ -25,6 +25,7 @@ from decoupledgp import (
     SVGPRegressor,
 )
 from decoupledgp.data import Split
+from decoupledgp.kernels import smoothness
 from decoupledgp.learners.gradient import BoundNotFiniteError
 
 __all__ = ["SYSTEMS", "System"]
@@ -172,6 +173,8 @@ def _defaults(split: Split, p: Protocol, seed: int, seconds: float | None) -> Re
     taken = time.perf_counter() - start
     (result,) = scores(model, split.X_test, split.y_test, len(split.X_train))
     sizes = {"n_mean_basis": model.n_mean_basis_, "n_cov_basis": model.n_cov_basis_}
+    order = smoothness(model.kernel_.base_kernel)
+    sizes["order"] = None if order == np.inf else order  # of a Matérn kernel
     return [{**result, **sizes, "rows": model.n_rows_, "seconds": taken}]
 
 
