@@ -85,15 +85,15 @@ def _common(results: Results, data: str, systems: Sequence[str]) -> list[Pair]:
 def _mean(
     results: Results, data: str, system: str, measure: str, pairs: Sequence[Pair]
 ) -> float | None:
-    """Return the mean of a measure, None if there is nothing to take it of."""
-    values = [
-        record[measure]
-        for record in results.records
-        if (record["data"], record["system"]) == (data, system)
-        and (record["output"], record["seed"]) in pairs
-        and record.get(measure) is not None
-    ]
-    return float(np.mean(values)) / UNITS.get(measure, 1) if values else None
+    """Return the mean over outputs of a measure's mean over seeds, None if there is nothing to take it of."""
+    values: dict[int, list[float]] = {}
+    for record in results.records:
+        wanted = (record["data"], record["system"]) == (data, system)
+        wanted = wanted and (record["output"], record["seed"]) in pairs
+        if wanted and record.get(measure) is not None:
+            values.setdefault(record["output"], []).append(record[measure])
+    means = [np.mean(seeds) for seeds in values.values()]
+    return float(np.mean(means)) / UNITS.get(measure, 1) if means else None
 
 
 def _lead(results: Results, data: str, measure: str) -> Goal:

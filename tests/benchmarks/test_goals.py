@@ -73,6 +73,13 @@ def test_the_paper_has_nothing_on_the_change_of_velocity():
         assert goal.paper == "–"
 
 
+def test_an_output_with_two_seeds_counts_once():
+    records = [*results({"svdgp": 0.1, "svi": 0.4}), *results({"svdgp": 0.3, "svi": 0.4}, (1,), 1)]
+    found = judged(records)["nMSE of SVDGP / SVI ≤ 0.6"]
+    assert found.found == "0.375"  # the mean of 0.2 and 0.1 over 0.4
+    assert found.outputs == "1, 2"
+
+
 def test_seeds_are_compared_with_the_spread_over_outputs():
     records = [
         *results({"svi": 0.1}, (1,)),
