@@ -46,10 +46,10 @@ Block = Heading | Text | Table | Figure
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222 }
-body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+body { max-width: 92rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 13px; font-variant-numeric: tabular-nums }
 div.wide { overflow-x: auto }
-th, td { padding: .2rem .6rem; text-align: right; white-space: nowrap }
+th, td { padding: .2rem .4rem; text-align: right; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
 thead th { border-bottom: 1px solid #222 }
 tbody tr:nth-child(even) { background: #f5f5f5 }
