@@ -121,9 +121,8 @@ def _kernel_content(model: GPRegressor) -> Any:
         return describe(run.given_kernel)
     if isinstance(run, SolvedRun):
         return "auto" if run.sizes.choose_smoothness else None
-    return (
-        "auto" if getattr(model, "kernel", None) == "auto" else None
-    )  # by gradients both are SE-ARD
+    word = model.get_params(deep=False)["kernel"]  # by gradients "auto" and None are both SE-ARD
+    return word if isinstance(word, str) else None
 
 
 def _tensors(model: GPRegressor) -> dict[str, Tensor]:
